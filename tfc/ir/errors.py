@@ -1,0 +1,59 @@
+"""The one error type that a user's mistake raises, and where in a text it happened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SourcePosition:
+    """A place in a text; line and column count from 1."""
+
+    file: str
+    line: int
+    column: int
+    text: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+    def caret(self) -> str:
+        """The line of the text with a caret below the column."""
+        if not self.text:
+            return ""
+        return f"\n  {self.text}\n  {' ' * (self.column - 1)}^"
+
+
+class TfcError(Exception):
+    """A mistake of the user: what is wrong, where, and what would be right.
+
+    `where` names a node or an op when no position in a text is known; `hint` says what would be right.
+    """
+
+    exit_code = 2
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        position: SourcePosition | None = None,
+        where: str = "",
+        hint: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.position = position
+        self.where = where
+        self.hint = hint
+
+    def __str__(self) -> str:
+        place = str(self.position) if self.position else self.where
+        head = f"{place}: {self.message}" if place else self.message
+        caret = self.position.caret() if self.position else ""
+        return head + caret + (f"\n  {self.hint}" if self.hint else "")
+
+
+class UnsupportedError(TfcError):
+    """The input is valid, but holds something that tfc does not support (yet)."""
+
+    exit_code = 3

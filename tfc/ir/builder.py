@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -39,7 +39,7 @@ class Builder:
         return self.add(op).result
 
     @contextmanager
-    def at(self, location: Location) -> Iterator[None]:
+    def at(self, location: Location) -> Generator[None]:
         """Ops made inside carry this location."""
         saved, self.location = self.location, location
         try:
@@ -48,7 +48,7 @@ class Builder:
             self.location = saved
 
     @contextmanager
-    def inside(self, block: Block) -> Iterator[None]:
+    def inside(self, block: Block) -> Generator[None]:
         """Ops made inside go to the end of another block."""
         saved = self.block, self.before
         self.block, self.before = block, None

@@ -1,8 +1,9 @@
 """The data model of every level: values, ops, blocks, functions, kernels, modules.
 
-Always holds: each value knows its uses and each op its control users, so that a rewrite costs what it
-touches; the ops of a block form a doubly linked list; an op's attributes hold only what differs from the
-default. Everything that changes operands goes through `set_operand`, `replace_uses` or `erase`.
+Always holds: each value knows its uses and each op its control users, so that a rewrite costs what
+it touches; the ops of a block form a doubly linked list; an op's attributes hold only what differs
+from the default. Everything that changes operands goes through `set_operand`, `replace_uses` or
+`erase`.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ OPS: dict[str, type[Op]] = {}
     field_specifiers=(operand, optional, variadic, attribute, region, result, result_type)
 )
 class Op:
-    """An operation. A subclass declares fields (operands, attributes, regions, results) and registers itself.
+    """An operation. A subclass declares fields (operands, attributes, ...) and registers itself.
 
     class MatMul(Op, name="matmul"):
         a: Value = operand()
@@ -262,7 +263,10 @@ class Op:
     # ---- what a subclass says
 
     def infer(self) -> list[Type]:
-        """The types of the results, from operands and attributes; raises TfcError on a broken constraint."""
+        """The types of the results, from operands and attributes.
+
+        Raises TfcError on a broken constraint.
+        """
         raise NotImplementedError(f"{self.name} does not infer types")
 
     def verify(self) -> None:
@@ -320,7 +324,7 @@ class Op:
                 value.uses[self, index] = None
 
     def set_attribute(self, name: str, value: Attribute) -> None:
-        """Sets an attribute; one that equals its default is dropped, so that equal ops look equal."""
+        """Sets an attribute; a default is dropped, so that equal ops look equal."""
         f = self.attribute_fields.get(name)
         if f is not None and not f.required and f.is_default(value):
             self.attributes.pop(name, None)
@@ -368,7 +372,10 @@ class Op:
         self.parent = self.previous = self.next = None
 
     def erase(self) -> None:
-        """Removes this op, which nothing may use any more; its control users inherit its dependencies."""
+        """Removes this op, which nothing may use any more.
+
+        Its control users inherit its dependencies.
+        """
         assert not any(v.uses for v in self.results), f"{self.name} is still used"
         for user in list(self.control_users):
             user.remove_after(self)
@@ -409,7 +416,7 @@ class Op:
 
 
 class Block:
-    """A straight sequence of ops with arguments: the body of a function or kernel, or a region of an op."""
+    """A straight sequence of ops with arguments: a body of a function or kernel, or a region."""
 
     __slots__ = ("args", "first", "last", "length", "parent")
 
@@ -495,8 +502,8 @@ class Block:
 class Function:
     """A function of tensors. Inputs are the arguments of the body; its last op is `return`.
 
-    `output_names` are the names of the results in the signature; `attributes` carry what passes found out
-    (the arena's size, for one).
+    `output_names` are the names of the results in the signature; `attributes` carry what passes
+    found out (the arena's size, for one).
     """
 
     name: str
@@ -513,8 +520,8 @@ class Function:
 class Kernel:
     """A kernel over buffers: an isolated body of tile ops, run once for each point of the grid.
 
-    The arguments of the body are the buffers. `grid` gives the name and extent of each grid variable,
-    outermost first; the names are symbols in the index expressions of the body.
+    The arguments of the body are the buffers. `grid` gives the name and extent of each grid
+    variable, outermost first; the names are symbols in the index expressions of the body.
     """
 
     name: str
@@ -542,8 +549,8 @@ class Variable:
 class Module:
     """Functions, kernels, variables and the names of symbolic dimensions.
 
-    `dims` maps a symbol to the model's own name of it and to its smallest and largest value (None: no
-    bound). `weights` resolves the constants that are references.
+    `dims` maps a symbol to the model's own name of it and to its smallest and largest value (None:
+    no bound). `weights` resolves the constants that are references.
     """
 
     weights: Weights

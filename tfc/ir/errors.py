@@ -27,7 +27,8 @@ class SourcePosition:
 class TfcError(Exception):
     """A mistake of the user: what is wrong, where, and what would be right.
 
-    `where` names a node or an op when no position in a text is known; `hint` says what would be right.
+    `where` names a node or an op when no position in a text is known; `hint` says what would be
+    right.
     """
 
     exit_code = 2

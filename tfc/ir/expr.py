@@ -1,8 +1,8 @@
 """Integer expressions over symbols: dimensions of tensors, and indices inside kernels.
 
-An `Expr` is a polynomial with integer coefficients in canonical form, so that equal polynomials compare
-equal. Its atoms are symbols (a name) and calls of floordiv, mod, min and max on expressions. Symbols whose
-name starts with a capital letter are dimensions and are never negative.
+An `Expr` is a polynomial with integer coefficients in canonical form, so that equal polynomials
+compare equal. Its atoms are symbols (a name) and calls of floordiv, mod, min and max on
+expressions. Symbols whose name starts with a capital letter are dimensions and are never negative.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Call(str):
 
 
 class Expr:
-    """An immutable polynomial: a mapping from monomials (sorted tuples of atoms) to coefficients."""
+    """An immutable polynomial: monomials (sorted tuples of atoms) with their coefficients."""
 
     __slots__ = ("_hash", "_text", "terms")
     terms: dict[Monomial, int]
@@ -287,8 +287,9 @@ def is_dimension_symbol(name: str) -> bool:
 def extreme(e: Expr, ranges: Ranges, top: bool) -> Expr:
     """An upper (top) or lower bound of e over the ranges, as an expression of the other symbols.
 
-    Terms with several ranged symbols take each at its own extreme, which bounds them where all ranges and
-    factors are not negative; calls over ranged symbols are bounded only by what their kind implies.
+    Terms with several ranged symbols take each at its own extreme, which bounds them where all
+    ranges and factors are not negative; calls over ranged symbols are bounded only by what their
+    kind implies.
     """
     total = ZERO
     for monomial, factor in e.terms.items():

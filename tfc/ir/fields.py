@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from tfc.ir.expr import Dim, Expr, normal
 from tfc.ir.types import DType
@@ -128,12 +129,7 @@ def result_type() -> Any:
     return TypeField()
 
 
-def _is_dim(value: Any) -> bool:
-    return isinstance(value, Expr) or (isinstance(value, int) and not isinstance(value, bool))
-
-
-def _each(test: Any) -> Any:
-    return lambda value: isinstance(value, tuple) and all(test(v) for v in value)
+Test: TypeAlias = "Callable[[Any], bool]"
 
 
 def _is_int(value: Any) -> bool:
@@ -144,18 +140,40 @@ def _is_float(value: Any) -> bool:
     return isinstance(value, float) or _is_int(value)
 
 
-KINDS: dict[str, Any] = {
+def _is_dim(value: Any) -> bool:
+    return isinstance(value, Expr) or _is_int(value)
+
+
+def _is_anything(value: Any) -> bool:
+    return True
+
+
+def _is(kind: type) -> Test:
+    def test(value: Any) -> bool:
+        return isinstance(value, kind)
+
+    return test
+
+
+def _each(test: Test) -> Test:
+    def test_all(value: Any) -> bool:
+        return isinstance(value, tuple) and all(map(test, cast("tuple[Any, ...]", value)))
+
+    return test_all
+
+
+KINDS: dict[str, Test] = {
     "int": _is_int,
     "float": _is_float,
-    "bool": lambda v: isinstance(v, bool),
-    "str": lambda v: isinstance(v, str),
-    "dtype": lambda v: isinstance(v, DType),
+    "bool": _is(bool),
+    "str": _is(str),
+    "dtype": _is(DType),
     "dim": _is_dim,
     "ints": _each(_is_int),
     "floats": _each(_is_float),
-    "strs": _each(lambda v: isinstance(v, str)),
+    "strs": _each(_is(str)),
     "dims": _each(_is_dim),
-    "any": lambda v: True,
+    "any": _is_anything,
 }
 
 

@@ -1,4 +1,4 @@
-"""Types: element types, tensors with symbolic dimensions and layouts, tiles and buffers of kernels."""
+"""Types: element types, tensors with symbolic dimensions and layouts, tiles, buffers of kernels."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def dtype_of(array_type: np.dtype[Any]) -> DType:
 class Layout:
     """How a tensor lies in memory, as a oneDNN format tag.
 
-    Letters a, b, c, ... are the axes in the order of nesting, outermost first; a capital letter is the outer
-    part of a blocked axis, and `16b` its inner part: NCHW in blocks of 16 channels is "aBcd16b". Blocks are
-    padded to full with zeros.
+    Letters a, b, c, ... are the axes in the order of nesting, outermost first; a capital letter is
+    the outer part of a blocked axis, and `16b` its inner part: NCHW in blocks of 16 channels is
+    "aBcd16b". Blocks are padded to full with zeros.
     """
 
     tag: str

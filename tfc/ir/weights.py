@@ -1,4 +1,4 @@
-"""Constants: small ones as dense attributes, large ones by reference into files that stay mapped."""
+"""Constants: small ones as dense attributes, large ones by reference into mapped files."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Weight:
 
 
 class Weights:
-    """The constants of a module by name. `file` is the safetensors file that the text names, if any."""
+    """The constants of a module by name. `file` is the safetensors file that the text names."""
 
     def __init__(self, file: str = "") -> None:
         self.file = file

@@ -1,0 +1,343 @@
+"""What the graph ops share: bases of their classes, broadcasting, axes, dtype checks, entry checks.
+
+An op that cannot prove at compile time that two dimensions agree (different symbols) assumes it in
+`infer` through `same` or `at_most`; `entry_checks` tells what was assumed, for whoever checks it at
+the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from tfc.ir.core import Op, Value, operand, result
+from tfc.ir.errors import TfcError
+from tfc.ir.expr import ZERO, Call, Dim, Expr, as_expr, is_nonnegative, normal
+from tfc.ir.types import (
+    BOOL,
+    DTYPES,
+    FLOATS,
+    I8,
+    I16,
+    I32,
+    I64,
+    INTEGERS,
+    DType,
+    Layout,
+    TensorType,
+    Type,
+)
+
+if TYPE_CHECKING:
+    from tfc.ir.builder import Builder
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Shape: TypeAlias = "tuple[Dim, ...]"
+
+ANY: tuple[DType, ...] = tuple(DTYPES.values())
+SIGNED: tuple[DType, ...] = (*FLOATS, I8, I16, I32, I64)
+NUMERIC: tuple[DType, ...] = (*FLOATS, *INTEGERS)
+BOOLS: tuple[DType, ...] = (BOOL,)
+INDICES: tuple[DType, ...] = (I32, I64)
+
+
+@dataclass(frozen=True)
+class EntryCheck:
+    """What must hold of two dimensions when the function is called.
+
+    `relation` is "==" or "<=".
+    """
+
+    lhs: Dim
+    relation: str
+    rhs: Dim
+    message: str
+
+    def holds(self, symbols: Mapping[str, int]) -> bool:
+        a, b = as_expr(self.lhs).evaluate(symbols), as_expr(self.rhs).evaluate(symbols)
+        return a == b if self.relation == "==" else a <= b
+
+    def __str__(self) -> str:
+        return f"{self.lhs} {self.relation} {self.rhs}: {self.message}"
+
+
+class GraphOp(Op):
+    """An op of the graph level. The numpy `reference` is its meaning.
+
+    `exact`: the reference's bits are the same on every machine, so that it may fold constants.
+    `commutative`: the first two operands may change places.
+    """
+
+    exact: ClassVar[bool] = False
+    commutative: ClassVar[bool] = False
+
+    def reference(self, *arrays: Any, **_: Any) -> Any:
+        """The result, or a tuple of the results, for the operands' arrays (None where absent).
+
+        It may read attributes and types, in which every dimension is an int when this is called.
+        """
+        raise NotImplementedError(f"{self.name} has no reference")
+
+    # ---- what must hold of dimensions
+
+    def same(self, a: Dim, b: Dim, constraint: str, message: str) -> Dim:
+        """The simpler of two dimensions that must be equal; an entry check if unproved."""
+        a, b = normal(a), normal(b)
+        if a == b:
+            return a
+        if isinstance(a, int) and isinstance(b, int):
+            raise self.error(f"{constraint}: {message}: {a} and {b} differ")
+        self._assume(EntryCheck(a, "==", b, f"{self.name}: {constraint}: {message}"))
+        return min(a, b, key=lambda d: (isinstance(d, Expr), len(str(d)), str(d)))
+
+    def same_shape(self, a: Shape, b: Shape, constraint: str, message: str) -> Shape:
+        """Each dimension as in `same`."""
+        self.require(
+            len(a) == len(b), constraint, f"{message}: the ranks {len(a)} and {len(b)} differ"
+        )
+        return tuple(self.same(m, n, constraint, message) for m, n in zip(a, b, strict=True))
+
+    def at_most(self, a: Dim, b: Dim, constraint: str, message: str) -> None:
+        """Requires a <= b; what cannot be told now is an entry check."""
+        a, b = normal(a), normal(b)
+        if isinstance(a, int) and isinstance(b, int):
+            self.require(a <= b, constraint, f"{message}: {a} is more than {b}")
+        elif not is_at_most(as_expr(a), as_expr(b)):
+            self._assume(EntryCheck(a, "<=", b, f"{self.name}: {constraint}: {message}"))
+
+    def _assume(self, check: EntryCheck) -> None:
+        assumed: list[EntryCheck] | None = vars(self).get("_assumed")
+        if assumed is not None and check not in assumed:
+            assumed.append(check)
+
+    def entry_checks(self) -> list[EntryCheck]:
+        """What `infer` assumed of symbolic dimensions."""
+        if self.explicit_types:
+            return []
+        found: list[EntryCheck] = []
+        vars(self)["_assumed"] = found
+        self.infer()
+        del vars(self)["_assumed"]
+        return found
+
+    # ---- checks that raise
+
+    def check_dtype(
+        self,
+        value: Value,
+        allowed: Sequence[DType],
+        constraint: str = "C1",
+        role: str = "the operand",
+    ) -> DType:
+        """The element type of an operand, which must be one of the allowed ones."""
+        dtype = value.tensor.dtype
+        self.require(
+            dtype in allowed,
+            constraint,
+            f"{role} is {dtype}",
+            f"{self.name} takes {', '.join(map(str, allowed))}",
+        )
+        return dtype
+
+    def check_same_dtype(self, values: Iterable[Value], constraint: str = "C1") -> DType:
+        """The one element type that all the operands have."""
+        found = list(dict.fromkeys(v.tensor.dtype for v in values))
+        self.require(
+            len(found) == 1,
+            constraint,
+            f"the operands differ in element type: {', '.join(map(str, found))}",
+            "insert a `cast`; no op casts by itself",
+        )
+        return found[0]
+
+    def check_axis(self, axis: int, rank: int, constraint: str, name: str = "axis") -> int:
+        """An axis, which counts from the front: 0 <= axis < rank."""
+        hint = f"axes count from the front: write {axis + rank}" if -rank <= axis < 0 else ""
+        self.require(0 <= axis < rank, constraint, f"{name} {axis} is no axis of rank {rank}", hint)
+        return axis
+
+    def check_axes(
+        self, axes: Sequence[int], rank: int, constraint: str, name: str = "axes"
+    ) -> tuple[int, ...]:
+        """Axes, which must be valid, ascending and distinct."""
+        for axis in axes:
+            self.check_axis(axis, rank, constraint, name)
+        ascending = all(a < b for a, b in pairwise(axes))
+        self.require(ascending, constraint, f"{name} {tuple(axes)} do not ascend")
+        return tuple(axes)
+
+    def check_rank(self, value: Value, rank: int, constraint: str, role: str) -> TensorType:
+        """The type of an operand, which must have this rank."""
+        found = value.tensor
+        self.require(found.rank == rank, constraint, f"{role} has rank {found.rank}, not {rank}")
+        return found
+
+    # ---- broadcasting
+
+    def broadcast(self, shapes: Sequence[Shape], constraint: str) -> Shape:
+        """The common shape of operands aligned at the last axis; only a static 1 is stretched."""
+        rank = max((len(s) for s in shapes), default=0)
+        return tuple(self._broadcast_axis(shapes, i - rank, constraint) for i in range(rank))
+
+    def _broadcast_axis(self, shapes: Sequence[Shape], axis: int, constraint: str) -> Dim:
+        dims = [s[axis] for s in shapes if len(s) >= -axis and s[axis] != 1]
+        if not dims:
+            return 1
+        chosen = dims[0]
+        for dim in dims[1:]:
+            text = " and ".join(f"({', '.join(map(str, s))})" for s in shapes)
+            chosen = self.same(chosen, dim, constraint, f"{text} do not broadcast")
+        return chosen
+
+
+def is_at_most(a: Expr, b: Expr) -> bool:
+    """Whether a <= b is proved for all dimensions."""
+    if is_nonnegative(b - a):
+        return True
+    lower, upper = _single_call(a, "min"), _single_call(b, "max")
+    if lower and any(is_at_most(e, b) for e in (lower.lhs, lower.rhs)):
+        return True
+    if upper and any(is_at_most(a, e) for e in (upper.lhs, upper.rhs)):
+        return True
+    highest, lowest = _single_call(a, "max"), _single_call(b, "min")
+    if highest:
+        return all(is_at_most(e, b) for e in (highest.lhs, highest.rhs))
+    return bool(lowest) and all(is_at_most(a, e) for e in (lowest.lhs, lowest.rhs))
+
+
+def _single_call(e: Expr, op: str) -> Call | None:
+    if len(e.terms) != 1:
+        return None
+    ((monomial, factor),) = e.terms.items()
+    atom = monomial[0] if len(monomial) == 1 and factor == 1 else None
+    return atom if isinstance(atom, Call) and atom.op == op else None
+
+
+def broadcast_index(index: Sequence[Expr], shape: Shape) -> list[Expr]:
+    """The index into an operand of a shape that broadcasts to the result's index."""
+    own = index[len(index) - len(shape) :]
+    return [ZERO if n == 1 else as_expr(i) for i, n in zip(own, shape, strict=True)]
+
+
+# ---- kinds of ops
+
+
+class Composite(GraphOp):
+    """An op that is made of others; the pass `decompose` replaces it by them."""
+
+    def decompose(self, b: Builder) -> list[Value]:
+        """The values that replace the results, made of other ops at the builder's place."""
+        raise NotImplementedError(f"{self.name} does not decompose")
+
+
+def is_composite(op: Op | type[Op]) -> bool:
+    """Whether an op, or a class of them, decomposes."""
+    kind = op if isinstance(op, type) else type(op)
+    return issubclass(kind, Composite)
+
+
+class Elementwise(GraphOp):
+    """An op that computes each element from those at the same place of its operands, which broadcast.
+
+    `function` is the name of the tile function of one element, `dtypes` the admitted element types.
+    """
+
+    function: ClassVar[str] = ""
+    dtypes: ClassVar[tuple[DType, ...]] = NUMERIC
+
+    def __init_subclass__(cls, name: str = "") -> None:
+        super().__init_subclass__(name=name)
+        if name and not is_composite(cls):
+            cls.function = name
+
+    def infer(self) -> list[Type]:
+        dtype = self.check_same_dtype(self.inputs)
+        self.check_dtype(self.inputs[0], self.dtypes)
+        return [self.broadcast_type(self.result_dtype(dtype))]
+
+    def result_dtype(self, dtype: DType) -> DType:
+        """The element type of the result for that of the operands."""
+        return dtype
+
+    def broadcast_type(self, dtype: DType, constraint: str = "C2") -> TensorType:
+        """The type of the result: the common shape, in the layout of the operands that have it."""
+        types = [v.tensor for v in self.inputs]
+        shape = self.broadcast([t.shape for t in types], constraint)
+        return TensorType(dtype, shape, common_layout(types, shape))
+
+
+def common_layout(types: Sequence[TensorType], shape: Shape) -> Layout | None:
+    """The layout that all operands of the full shape have; plain where they differ."""
+    found = list(dict.fromkeys(t.layout for t in types if t.shape == shape))
+    return found[0] if len(found) == 1 else None
+
+
+class Unary(Elementwise):
+    """An elementwise op of one operand."""
+
+    x: Value = operand()
+    output: Value = result()
+
+
+class Binary(Elementwise):
+    """An elementwise op of two operands of the same element type."""
+
+    x: Value = operand()
+    y: Value = operand()
+    output: Value = result()
+
+
+class Comparison(Binary):
+    """A binary elementwise op with a bool result."""
+
+    exact = True
+
+    def result_dtype(self, dtype: DType) -> DType:
+        return BOOL
+
+
+class View(GraphOp):
+    """An op that only renames the places of the elements of its operand."""
+
+    exact = True
+    x: Value = operand()
+    output: Value = result()
+
+    def source(self, index: list[Expr]) -> list[Expr]:
+        """The index of the operand that is read at an index of the result."""
+        raise NotImplementedError(f"{self.name} has no index map")
+
+    def target(self, index: list[Expr]) -> list[Expr] | None:
+        """The index of the result that shows an index of the operand; None where none does."""
+        return None
+
+
+# ---- numbers of references
+
+
+def widen(array: Array) -> Array:
+    """Floats as float64, in which references compute before they round once; others as they are."""
+    return array.astype(np.float64) if is_float_array(array) else array
+
+
+def is_float_array(array: Array) -> bool:
+    """Whether the elements are floats; bf16 is none of numpy's own."""
+    return array.dtype.kind == "f" or array.dtype.name == "bfloat16"
+
+
+def narrow(array: Any, dtype: np.dtype[Any]) -> Array:
+    """An array as another element type; float64 is rounded once, to nearest even."""
+    with np.errstate(all="ignore"):
+        return np.asarray(array).astype(dtype)
+
+
+__all__ = [
+    "ANY", "BOOL", "BOOLS", "FLOATS", "INDICES", "INTEGERS", "NUMERIC", "SIGNED",
+    "Array", "Binary", "Comparison", "Composite", "Elementwise", "EntryCheck", "GraphOp", "Shape",
+    "TfcError", "Unary", "View", "broadcast_index", "common_layout", "is_at_most", "is_composite",
+    "is_float_array", "narrow", "widen",
+]  # fmt: skip

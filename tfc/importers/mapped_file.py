@@ -1,7 +1,8 @@
-"""Files mapped into memory read-only, and files that a hostile model may only name inside its own folder."""
+"""Files mapped into memory read-only: those a user names, and those a model names beside itself."""
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import stat
@@ -13,7 +14,7 @@ from tfc.ir.errors import TfcError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MappedFile:
-    """A file's bytes, read page by page as they are used; `location` is the path as errors show it."""
+    """A file's bytes, read page by page as they are used; errors show it as `location`."""
 
     path: Path
     location: str
@@ -55,8 +56,8 @@ def map_file(path: str | os.PathLike[str]) -> MappedFile:
 def map_beside(folder: Path, location: str) -> MappedFile:
     """Map a file that a model names relative to its folder.
 
-    No part of the path may leave the folder or be a link: each is opened relative to the one before it,
-    refusing links, so that nothing can be swapped in between.
+    The model is hostile. No part of the path may leave the folder or be a link: each is opened
+    relative to the one before it, refusing links, so that nothing can be swapped in between.
     """
     parts = _checked_parts(location)
     where = str(folder / location)
@@ -114,6 +115,6 @@ def _map_descriptor(descriptor: int, path: Path, where: str) -> MappedFile:
 
 def _reason(error: OSError | ValueError) -> str:
     if isinstance(error, OSError) and error.strerror:
-        linked = " (a link is not followed)" if error.errno in (20, 40) else ""
+        linked = " (a link is not followed)" if error.errno in (errno.ENOTDIR, errno.ELOOP) else ""
         return error.strerror + linked
     return str(error)

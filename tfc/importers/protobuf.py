@@ -1,8 +1,9 @@
 """Protocol buffers' wire format, walked in a mapped file without copying what it holds.
 
-The bytes are hostile: every length and number is bounded before it is used, and each error names the file and
-the byte. A message is read by a schema, field number -> `Field`; fields that the schema does not know are
-skipped. Source: https://protobuf.dev/programming-guides/encoding/
+The bytes are hostile: every length and number is bounded before it is used, and each error names
+the file and the byte. A message is read by a schema, field number -> `Field`, and other fields are
+skipped.
+Source: https://protobuf.dev/programming-guides/encoding/
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ MAX_GROUPS = 32  # how deep unknown groups may nest
 class Field:
     """A field of a message.
 
-    `kind` is "int" (int32, int64, enum), "float" (32 bits), "text" (UTF-8), "span" (bytes or a message:
-    where it lies) or "data" (numbers of a tensor, which stay where they are: only counted here).
+    `kind` is "int" (int32, int64, enum), "float" (32 bits), "text" (UTF-8), "span" (where bytes or
+    a message lie) or "data" (a tensor's numbers, which stay where they are and are only counted).
     """
 
     name: str
@@ -86,7 +87,8 @@ def error_at(file: MappedFile, at: int, what: str) -> TfcError:
 def fields(span: Span) -> Iterator[tuple[int, int, int, int]]:
     """The fields of a message: (number, wire type, a, b).
 
-    For a varint, a is its value as unsigned 64 bits; else a and b bound the bytes. Groups are skipped.
+    For a varint, a is its value as unsigned 64 bits and b the byte after it; else a and b bound the
+    bytes. Groups, an old form of messages that ONNX does not use, are skipped.
     """
     file, at, end = span.file, span.start, span.stop
     memory = file.memory
@@ -146,7 +148,7 @@ def _payload(file: MappedFile, wire: int, at: int, end: int) -> tuple[int, int]:
 
 
 def _skip_group(file: MappedFile, number: int, at: int, end: int) -> int:
-    """The byte after a group (an old form of nested message, which ONNX never uses)."""
+    """The byte after a group."""
     open_groups = [number]
     while open_groups:
         tag, at = varint(file, at, end)
@@ -223,7 +225,9 @@ def fixed(span: Span, dtype: str) -> np.ndarray:
     import numpy as np
 
     if span.size % np.dtype(dtype).itemsize:
-        raise error_at(span.file, span.start, f"{span.size} bytes hold no whole {dtype[1:]} numbers")
+        raise error_at(
+            span.file, span.start, f"{span.size} bytes hold no whole {dtype[1:]} numbers"
+        )
     return np.frombuffer(span.memory, dtype)
 
 
@@ -248,9 +252,9 @@ def varints(span: Span) -> np.ndarray:
 
 
 def numbers(span: Span, number: int, wire: int) -> np.ndarray:
-    """All numbers of a repeated field of a message, packed or not; `wire` says how single ones come.
+    """All numbers of a repeated field of a message, packed or not; `wire` is how single ones come.
 
-    Varints come as uint64, others as f4 or f8. Walks the message again: for what was only counted by `read`.
+    Varints come as uint64, others as f4 or f8. Walks the message again: `read` only counted them.
     """
     import numpy as np
 
@@ -281,4 +285,4 @@ def numbers(span: Span, number: int, wire: int) -> np.ndarray:
         else:
             singles += span.file.memory[a:b]
     close_singles()
-    return np.concatenate(parts) if len(parts) != 1 else parts[0]
+    return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, dtype), *parts])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from tfc.ir.expr import Dim, Expr, normal
 from tfc.ir.types import DType
@@ -24,7 +24,7 @@ class Field:
     required = True
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
+        self.name = name.rstrip("_")  # `else_` is the region `else`
 
 
 class OperandField(Field):
@@ -100,8 +100,12 @@ def operand() -> Any:
     return OperandField()
 
 
-def optional() -> Any:
-    """An operand that may be absent (None; `_` in text)."""
+def optional(*, default: None = None) -> Any:
+    """An operand that may be absent (None; `_` in text).
+
+    A type checker takes the argument for optional where `default=None` is written.
+    """
+    assert default is None
     return OperandField(optional=True)
 
 
@@ -119,8 +123,8 @@ def region() -> Any:
     return RegionField()
 
 
-def result(*, variadic: bool = False) -> Any:
-    """Names a result for reading; the types come from `infer`."""
+def result(*, variadic: bool = False, init: Literal[False] = False) -> Any:
+    """Names a result for reading; the types come from `infer`, so nobody passes it (`init`)."""
     return ResultField(variadic=variadic)
 
 

@@ -209,7 +209,8 @@ class Op:
         named = [f for f in cls.fields if not isinstance(f, ResultField)]
         assert len(args) <= len(named), f"{cls.__name__} takes {len(named)} fields"
         values = {f.name: a for f, a in zip(named, args, strict=False)}
-        for key, value in kwargs.items():
+        for keyword, value in kwargs.items():
+            key = keyword.rstrip("_")
             assert any(f.name == key for f in named), f"{cls.__name__} has no field {key}"
             values[key] = value
         for f in named:

@@ -241,7 +241,7 @@ def is_composite(op: Op | type[Op]) -> bool:
 
 
 class Elementwise(GraphOp):
-    """An op that computes each element from those at the same place of its operands, which broadcast.
+    """An op that computes each element from those at its place in the operands, which broadcast.
 
     `function` is the name of the tile function of one element, `dtypes` the admitted element types.
     """
@@ -319,6 +319,13 @@ class View(GraphOp):
 # ---- numbers of references
 
 
+def static(dims: Shape) -> tuple[int, ...]:
+    """Dimensions that are all ints, as they are inside a reference."""
+    found = tuple(d for d in dims if isinstance(d, int))
+    assert len(found) == len(dims), f"{dims} has symbols: bind them first"
+    return found
+
+
 def widen(array: Array) -> Array:
     """Floats as float64, in which references compute before they round once; others as they are."""
     return array.astype(np.float64) if is_float_array(array) else array
@@ -339,5 +346,5 @@ __all__ = [
     "ANY", "BOOL", "BOOLS", "FLOATS", "INDICES", "INTEGERS", "NUMERIC", "SIGNED",
     "Array", "Binary", "Comparison", "Composite", "Elementwise", "EntryCheck", "GraphOp", "Shape",
     "TfcError", "Unary", "View", "broadcast_index", "common_layout", "is_at_most", "is_composite",
-    "is_float_array", "narrow", "widen",
+    "is_float_array", "narrow", "static", "widen",
 ]  # fmt: skip

@@ -156,6 +156,7 @@ class Op:
     level: ClassVar[str] = "graph"  # "graph", "tile" or "any"
     effects: ClassVar[Effect] = Effect.NONE
     terminator: ClassVar[bool] = False
+    isolated: ClassVar[bool] = False  # its regions use no values from around it
     fields: ClassVar[tuple[Field, ...]] = ()
     operand_fields: ClassVar[tuple[OperandField, ...]] = ()
     attribute_fields: ClassVar[dict[str, AttributeField]] = {}

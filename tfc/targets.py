@@ -1,0 +1,161 @@
+"""What each target is: its name, what LLVM calls it, its registers and caches, what it needs.
+
+Decisions depend on these figures only, never on the machine that compiles; `host` stands for the
+best named level that this machine's processor runs.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+from tfc.ir.errors import TfcError
+
+
+@dataclass(frozen=True)
+class Target:
+    """A level of processors.
+
+    `features` are LLVM's, beyond those of `cpu`. `requirements` are the names in /proc/cpuinfo
+    that a processor must show. Cache sizes are bytes a core, those usual for the level.
+    """
+
+    name: str
+    triple: str
+    cpu: str
+    features: str
+    vector_bytes: int
+    vector_registers: int
+    fma: bool
+    masked_bytes: tuple[int, ...]  # sizes of elements that masked loads and stores take
+    half_conversions: bool  # instructions between f16 and f32
+    l1_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+    requirements: tuple[str, ...]
+    elf_machine: int = 62
+
+    @property
+    def avx512(self) -> bool:
+        return self.vector_bytes == 64
+
+    @property
+    def vnni(self) -> bool:
+        return "avx512vnni" in self.features
+
+    def lanes(self, element_bytes: int) -> int:
+        """How many elements of a size a vector register holds."""
+        return max(1, self.vector_bytes // element_bytes)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_V2 = ("cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3")
+_V3 = (*_V2, "abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe")
+_V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
+_KIB, _MIB = 1 << 10, 1 << 20
+
+_X86_V2 = Target(
+    name="x86-64-v2",
+    triple="x86_64-unknown-linux-gnu",
+    cpu="x86-64-v2",
+    features="",
+    vector_bytes=16,
+    vector_registers=16,
+    fma=False,
+    masked_bytes=(),
+    half_conversions=False,
+    l1_bytes=32 * _KIB,
+    l2_bytes=256 * _KIB,
+    l3_bytes=8 * _MIB,
+    requirements=_V2,
+)
+_X86_V3 = replace(
+    _X86_V2,
+    name="x86-64-v3",
+    cpu="x86-64-v3",
+    vector_bytes=32,
+    fma=True,
+    masked_bytes=(4, 8),
+    half_conversions=True,
+    l2_bytes=512 * _KIB,
+    l3_bytes=16 * _MIB,
+    requirements=_V3,
+)
+_X86_V4 = replace(
+    _X86_V3,
+    name="x86-64-v4",
+    cpu="x86-64-v4",
+    features="-prefer-256-bit",  # else LLVM splits 512-bit registers
+    vector_bytes=64,
+    vector_registers=32,
+    masked_bytes=(1, 2, 4, 8),
+    l1_bytes=48 * _KIB,
+    l2_bytes=1280 * _KIB,
+    l3_bytes=32 * _MIB,
+    requirements=_V4,
+)
+_X86_V4_VNNI = replace(
+    _X86_V4,
+    name="x86-64-v4+vnni",
+    features="-prefer-256-bit,+avx512vnni",
+    requirements=(*_V4, "avx512_vnni"),
+)
+_AARCH64 = Target(
+    name="aarch64",
+    triple="aarch64-unknown-linux-gnu",
+    cpu="generic",
+    features="+neon",
+    vector_bytes=16,
+    vector_registers=32,
+    fma=True,
+    masked_bytes=(),
+    half_conversions=True,
+    l1_bytes=64 * _KIB,
+    l2_bytes=512 * _KIB,
+    l3_bytes=8 * _MIB,
+    requirements=("fp", "asimd"),
+    elf_machine=183,
+)
+TARGETS: dict[str, Target] = {
+    t.name: t for t in (_X86_V2, _X86_V3, _X86_V4, _X86_V4_VNNI, _AARCH64)
+}
+"""By name; of one family, later ones need more."""
+
+
+def resolve(name: str) -> Target:
+    """The target of a name; `host` is the best level that this machine's processor runs."""
+    if name == "host":
+        return _host()
+    if name not in TARGETS:
+        known = ", ".join(("host", *TARGETS))
+        raise TfcError(f"no target is named {name!r}", hint=f"the targets are {known}")
+    return TARGETS[name]
+
+
+def runs_here(target: Target) -> bool:
+    """Whether this machine's processor runs a target's code."""
+    machine = os.uname().machine
+    family = {"x86_64": 62, "amd64": 62, "aarch64": 183, "arm64": 183}.get(machine)
+    return family == target.elf_machine and _features().issuperset(target.requirements)
+
+
+def _host() -> Target:
+    fitting = [t for t in TARGETS.values() if runs_here(t)]
+    if not fitting:
+        raise TfcError(
+            f"this machine ({os.uname().machine}) runs none of the targets",
+            hint=f"name one to compile for: {', '.join(TARGETS)}",
+        )
+    return fitting[-1]
+
+
+def _features() -> frozenset[str]:
+    """The names in the first `flags` (x86) or `Features` (Arm) line of /proc/cpuinfo."""
+    with open("/proc/cpuinfo", "rb") as lines:
+        for line in lines:
+            label, _, names = line.partition(b":")
+            if label.strip() in (b"flags", b"Features"):
+                return frozenset(names.decode("ascii", "replace").split())
+    return frozenset()

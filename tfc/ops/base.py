@@ -251,7 +251,7 @@ class Elementwise(GraphOp):
 
     def __init_subclass__(cls, name: str = "") -> None:
         super().__init_subclass__(name=name)
-        if name and not is_composite(cls):
+        if name and not cls.function and not is_composite(cls):
             cls.function = name
 
     def infer(self) -> list[Type]:

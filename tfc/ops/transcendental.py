@@ -1,0 +1,344 @@
+"""Elementwise functions that a processor has no instruction for: exponentials, logarithms, angles.
+
+Each computes in float64 and rounds once, so that it is what compiled code is compared with. A value
+outside of a function's domain gives NaN, a pole an infinity; nothing warns or traps.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tfc.ops.base import Array
+from tfc.ops.elementwise import FloatFunction
+
+
+class Exp(FloatFunction, name="exp"):
+    """e to the power of x.
+
+    C1: the operand is a float. Source: ONNX Exp-13.
+
+    ```mlir
+    func @main(%x: tensor<Sx3xf32>) -> (%y: tensor<Sx3xf32>) {
+      %y = exp(%x) : tensor<Sx3xf32>
+      return %y
+    }
+    ```
+    """
+
+    def compute(self, x: Array) -> Array:
+        return np.exp(x)
+
+
+class Expm1(FloatFunction, name="expm1"):
+    """e to the power of x, minus 1, exact near 0.
+
+    C1: the operand is a float. Source: TensorFlow Expm1.
+
+    ```mlir
+    func @main(%x: tensor<Sx3xf32>) -> (%y: tensor<Sx3xf32>) {
+      %y = expm1(%x) : tensor<Sx3xf32>
+      return %y
+    }
+    ```
+    """
+
+    def compute(self, x: Array) -> Array:
+        return np.expm1(x)
+
+
+class Log(FloatFunction, name="log"):
+    """The natural logarithm; -inf at 0, NaN below.
+
+    C1: the operand is a float. Source: ONNX Log-13.
+
+    ```mlir
+    func @main(%x: tensor<Sx3xf32>) -> (%y: tensor<Sx3xf32>) {
+      %y = log(%x) : tensor<Sx3xf32>
+      return %y
+    }
+    ```
+    """
+
+    def compute(self, x: Array) -> Array:
+        return np.log(x)
+
+
+class Log1p(FloatFunction, name="log1p"):
+    """The natural logarithm of 1 + x, exact near 0; -inf at -1, NaN below.
+
+    C1: the operand is a float. Source: TensorFlow Log1p.
+
+    ```mlir
+    func @main(%x: tensor<Sx3xf32>) -> (%y: tensor<Sx3xf32>) {
+      %y = log1p(%x) : tensor<Sx3xf32>
+      return %y
+    }
+    ```
+    """
+
+    def compute(self, x: Array) -> Array:
+        return np.log1p(x)
+
+
+class Erf(FloatFunction, name="erf"):
+    """The error function.
+
+    C1: the operand is a float. Source: ONNX Erf-13.
+
+    ```mlir
+    func @main(%x: tensor<Sx3xf32>) -> (%y: tensor<Sx3xf32>) {
+      %y = erf(%x) : tensor<Sx3xf32>
+      return %y
+    }
+    ```
+    """
+
+    def compute(self, x: Array) -> Array:
+        return _erf(x)
+
+
+class Sin(FloatFunction, name="sin"):
+    """The sine of an angle in radians; NaN at the infinities.
+
+    C1: the operand is a float. Source: ONNX Sin-22.
+
+    ```mlir
+    func @main(%x: tensor<Sx3xf32>) -> (%y: tensor<Sx3xf32>) {
+      %y = sin(%x) : tensor<Sx3xf32>
+      return %y
+    }
+    ```
+    """
+
+    def compute(self, x: Array) -> Array:
+        return np.sin(x)
+
+
+class Cos(FloatFunction, name="cos"):
+    """The cosine of an angle in radians; NaN at the infinities.
+
+    C1: the operand is a float. Source: ONNX Cos-22.
+
+    ```mlir
+    func @main(%x: tensor<Sx3xf32>) -> (%y: tensor<Sx3xf32>) {
+      %y = cos(%x) : tensor<Sx3xf32>
+      return %y
+    }
+    ```
+    """
+
+    def compute(self, x: Array) -> Array:
+        return np.cos(x)
+
+
+class Tan(FloatFunction, name="tan"):
+    """The tangent of an angle in radians; NaN at the infinities.
+
+    C1: the operand is a float. Source: ONNX Tan-22.
+
+    ```mlir
+    func @main(%x: tensor<Sx3xf32>) -> (%y: tensor<Sx3xf32>) {
+      %y = tan(%x) : tensor<Sx3xf32>
+      return %y
+    }
+    ```
+    """
+
+    def compute(self, x: Array) -> Array:
+        return np.tan(x)
+
+
+class Asin(FloatFunction, name="asin"):
+    """The arc sine, from -pi/2 to pi/2; NaN outside of [-1, 1].
+
+    C1: the operand is a float. Source: ONNX Asin-22.
+
+    ```mlir
+    func @main(%x: tensor<Sx3xf32>) -> (%y: tensor<Sx3xf32>) {
+      %y = asin(%x) : tensor<Sx3xf32>
+      return %y
+    }
+    ```
+    """
+
+    def compute(self, x: Array) -> Array:
+        return np.arcsin(x)
+
+
+class Acos(FloatFunction, name="acos"):
+    """The arc cosine, from 0 to pi; NaN outside of [-1, 1].
+
+    C1: the operand is a float. Source: ONNX Acos-22.
+
+    ```mlir
+    func @main(%x: tensor<Sx3xf32>) -> (%y: tensor<Sx3xf32>) {
+      %y = acos(%x) : tensor<Sx3xf32>
+      return %y
+    }
+    ```
+    """
+
+    def compute(self, x: Array) -> Array:
+        return np.arccos(x)
+
+
+class Atan(FloatFunction, name="atan"):
+    """The arc tangent, from -pi/2 to pi/2.
+
+    C1: the operand is a float. Source: ONNX Atan-22.
+
+    ```mlir
+    func @main(%x: tensor<Sx3xf32>) -> (%y: tensor<Sx3xf32>) {
+      %y = atan(%x) : tensor<Sx3xf32>
+      return %y
+    }
+    ```
+    """
+
+    def compute(self, x: Array) -> Array:
+        return np.arctan(x)
+
+
+class Sinh(FloatFunction, name="sinh"):
+    """The hyperbolic sine.
+
+    C1: the operand is a float. Source: ONNX Sinh-22.
+
+    ```mlir
+    func @main(%x: tensor<Sx3xf32>) -> (%y: tensor<Sx3xf32>) {
+      %y = sinh(%x) : tensor<Sx3xf32>
+      return %y
+    }
+    ```
+    """
+
+    def compute(self, x: Array) -> Array:
+        return np.sinh(x)
+
+
+class Cosh(FloatFunction, name="cosh"):
+    """The hyperbolic cosine.
+
+    C1: the operand is a float. Source: ONNX Cosh-22.
+
+    ```mlir
+    func @main(%x: tensor<Sx3xf32>) -> (%y: tensor<Sx3xf32>) {
+      %y = cosh(%x) : tensor<Sx3xf32>
+      return %y
+    }
+    ```
+    """
+
+    def compute(self, x: Array) -> Array:
+        return np.cosh(x)
+
+
+class Asinh(FloatFunction, name="asinh"):
+    """The inverse hyperbolic sine.
+
+    C1: the operand is a float. Source: ONNX Asinh-22.
+
+    ```mlir
+    func @main(%x: tensor<Sx3xf32>) -> (%y: tensor<Sx3xf32>) {
+      %y = asinh(%x) : tensor<Sx3xf32>
+      return %y
+    }
+    ```
+    """
+
+    def compute(self, x: Array) -> Array:
+        return np.arcsinh(x)
+
+
+class Acosh(FloatFunction, name="acosh"):
+    """The inverse hyperbolic cosine; NaN below 1.
+
+    C1: the operand is a float. Source: ONNX Acosh-22.
+
+    ```mlir
+    func @main(%x: tensor<Sx3xf32>) -> (%y: tensor<Sx3xf32>) {
+      %y = acosh(%x) : tensor<Sx3xf32>
+      return %y
+    }
+    ```
+    """
+
+    def compute(self, x: Array) -> Array:
+        return np.arccosh(x)
+
+
+class Atanh(FloatFunction, name="atanh"):
+    """The inverse hyperbolic tangent; infinite at -1 and 1, NaN outside.
+
+    C1: the operand is a float. Source: ONNX Atanh-22.
+
+    ```mlir
+    func @main(%x: tensor<Sx3xf32>) -> (%y: tensor<Sx3xf32>) {
+      %y = atanh(%x) : tensor<Sx3xf32>
+      return %y
+    }
+    ```
+    """
+
+    def compute(self, x: Array) -> Array:
+        return np.arctanh(x)
+
+
+class Tanh(FloatFunction, name="tanh"):
+    """The hyperbolic tangent.
+
+    C1: the operand is a float. Source: ONNX Tanh-13.
+
+    ```mlir
+    func @main(%x: tensor<Sx3xf32>) -> (%y: tensor<Sx3xf32>) {
+      %y = tanh(%x) : tensor<Sx3xf32>
+      return %y
+    }
+    ```
+    """
+
+    def compute(self, x: Array) -> Array:
+        return np.tanh(x)
+
+
+class Sigmoid(FloatFunction, name="sigmoid"):
+    """1 / (1 + e^-x).
+
+    C1: the operand is a float. Source: ONNX Sigmoid-13.
+
+    ```mlir
+    func @main(%x: tensor<Sx3xf32>) -> (%y: tensor<Sx3xf32>) {
+      %y = sigmoid(%x) : tensor<Sx3xf32>
+      return %y
+    }
+    ```
+    """
+
+    def compute(self, x: Array) -> Array:
+        # The form for negative x keeps what lies below the smallest 1 / (1 + e^-x).
+        decay = np.exp(-np.abs(x))
+        return np.where(x >= 0, 1 / (1 + decay), decay / (1 + decay))
+
+
+class Softplus(FloatFunction, name="softplus"):
+    """log(1 + e^x), which does not overflow.
+
+    C1: the operand is a float. Source: ONNX Softplus-22.
+
+    ```mlir
+    func @main(%x: tensor<Sx3xf32>) -> (%y: tensor<Sx3xf32>) {
+      %y = softplus(%x) : tensor<Sx3xf32>
+      return %y
+    }
+    ```
+    """
+
+    def compute(self, x: Array) -> Array:
+        return np.log1p(np.exp(-np.abs(x))) + np.maximum(x, 0)
+
+
+def _erf(x: Array) -> Array:
+    """numpy has no erf, and scipy is no dependency."""
+    return np.vectorize(math.erf, otypes=[np.float64])(x)

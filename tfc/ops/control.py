@@ -1,0 +1,204 @@
+"""Ops that hold regions, end them, or call kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfc.ir.core import (
+    Block,
+    Function,
+    Op,
+    SymbolRef,
+    Value,
+    attribute,
+    operand,
+    region,
+    result,
+    result_type,
+    variadic,
+)
+from tfc.ir.types import BOOL, TensorType, Type
+from tfc.ops.base import GraphOp
+
+
+class Return(Op, name="return"):
+    """Ends a function and gives its results, which are the operands.
+
+    C1: it ends the body of a function, which names as many outputs.
+
+    ```mlir
+    func @main(%x: tensor<Sxf32>) -> (%y: tensor<Sxf32>) {
+      return %x
+    }
+    ```
+    """
+
+    terminator = True
+    values: list[Value] = variadic()
+
+    def infer(self) -> list[Type]:
+        return []
+
+    def verify(self) -> None:
+        owner = self.parent.parent if self.parent else None
+        self.require(isinstance(owner, Function), "C1", "it is not the end of a function")
+        assert isinstance(owner, Function)
+        names = len(owner.output_names)
+        message = f"it gives {len(self.values)} values, @{owner.name} has {names} outputs"
+        self.require(len(self.values) == names, "C1", message)
+
+
+class Yield(Op, name="yield"):
+    """Ends a region and gives the results of the op that holds it; see `if`.
+
+    C1: it ends a region of an op.
+
+    ```mlir
+    func @main(%c: tensor<bool>, %x: tensor<f32>) -> (%y: tensor<f32>) {
+      %y = if(%c) : tensor<f32> then {
+        yield %x
+      } else {
+        %n = neg(%x) : tensor<f32>
+        yield %n
+      }
+      return %y
+    }
+    ```
+    """
+
+    level = "any"
+    terminator = True
+    values: list[Value] = variadic()
+
+    def infer(self) -> list[Type]:
+        return []
+
+    def verify(self) -> None:
+        owner = self.parent.parent if self.parent else None
+        self.require(isinstance(owner, Op), "C1", "it is not the end of a region")
+
+
+class If(GraphOp, name="if"):
+    """The results of the region `then` where the condition holds, else those of `else`.
+
+    Only the region that is chosen runs. Both may use outer values.
+
+    C1: the condition is a bool of rank 0.
+    C2: both regions yield values of the result types.
+
+    Source: ONNX If-21.
+
+    ```mlir
+    func @main(%c: tensor<bool>, %x: tensor<Sxf32>) -> (%y: tensor<Sxf32>) {
+      %y = if(%c) : tensor<Sxf32> then {
+        %e = exp(%x) : tensor<Sxf32>
+        yield %e
+      } else {
+        yield %x
+      }
+      return %y
+    }
+    ```
+    """
+
+    condition: Value = operand()
+    types: list[Type] = result_type()
+    then: Block = region()
+    else_: Block = region()
+    outputs: list[Value] = result(variadic=True)
+
+    def verify(self) -> None:
+        self.check_rank(self.condition, 0, "C1", "the condition")
+        self.check_dtype(self.condition, (BOOL,), "C1", "the condition")
+        for name, block in (("then", self.then), ("else", self.else_)):
+            self.require(not block.args, "C2", f"`{name}` has arguments")
+            check_yield(self, block, name, "C2")
+
+
+def check_yield(op: GraphOp, block: Block, name: str, constraint: str) -> None:
+    """Requires that a region yields the results of its op."""
+    end = block.last
+    op.require(isinstance(end, Yield), constraint, f"`{name}` does not end with a yield")
+    assert isinstance(end, Yield)
+    found, wanted = [v.type for v in end.values], [v.type for v in op.results]
+    text = f"`{name}` yields {_listed(found)}, the results are {_listed(wanted)}"
+    op.require(found == wanted, constraint, text)
+
+
+def _listed(types: list[Type]) -> str:
+    return ", ".join(map(str, types)) or "nothing"
+
+
+class Fusion(GraphOp, name="fusion"):
+    """A group of ops that becomes one kernel. Its region uses only its own arguments.
+
+    `kind` says what the group is built around, `schedule` how its kernel is laid out; both are
+    written by passes.
+
+    C1: the region has an argument of the type of each operand.
+    C2: the region yields values of the result types.
+    C3: no op of the region uses a value from outside.
+
+    ```mlir
+    func @main(%x: tensor<Sxf32>, %b: tensor<f32>) -> (%y: tensor<Sxf32>) {
+      %y = fusion(%x, %b) {kind = "map"} : tensor<Sxf32> do(%u: tensor<Sxf32>, %v: tensor<f32>) {
+        %s = add(%u, %v) : tensor<Sxf32>
+        %t = tanh(%s) : tensor<Sxf32>
+        yield %t
+      }
+      return %y
+    }
+    ```
+    """
+
+    arguments: list[Value] = variadic()
+    kind: str = attribute("str")
+    types: list[Type] = result_type()
+    do: Block = region()
+    schedule: Any = attribute("any", default=())
+    outputs: list[Value] = result(variadic=True)
+
+    def verify(self) -> None:
+        found, wanted = [a.type for a in self.do.args], [v.type for v in self.inputs]
+        text = f"the arguments are {_listed(found)}, the operands {_listed(wanted)}"
+        self.require(found == wanted, "C1", text)
+        check_yield(self, self.do, "do", "C2")
+        inside = set(self.do.args)
+        for op in self.do.walk():
+            outer = [v for v in op.inputs if v not in inside and not _is_within(v, self.do)]
+            self.require(not outer, "C3", f"`{op.name}` uses {outer[:1]} from outside")
+
+
+def _is_within(value: Value, block: Block) -> bool:
+    """Whether a value is made in a block or in a region of its ops."""
+    place = value.owner.parent if isinstance(value.owner, Op) else value.owner
+    while isinstance(place, Block):
+        if place is block:
+            return True
+        place = place.parent.parent if isinstance(place.parent, Op) else None
+    return False
+
+
+class Launch(GraphOp, name="launch"):
+    """Runs a kernel of the module over the operands, which are its first buffers.
+
+    The results are the buffers after them, which the kernel writes.
+
+    C1: `kernel` names a kernel.
+
+    ```mlir
+    func @main(%x: tensor<Sxf32>) -> (%y: tensor<Sxf32>) {
+      %y = launch(%x) {kernel = @copy} : tensor<Sxf32>
+      return %y
+    }
+    ```
+    """
+
+    arguments: list[Value] = variadic()
+    kernel: Any = attribute("any")
+    types: list[TensorType] = result_type()
+    outputs: list[Value] = result(variadic=True)
+
+    def verify(self) -> None:
+        text = f"kernel is {self.kernel!r}"
+        self.require(isinstance(self.kernel, SymbolRef), "C1", text, "as in {kernel = @name}")

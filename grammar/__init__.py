@@ -1,0 +1,1 @@
+"""The language of `.tfc` files: `tfc.lark` is its reference, and what the parser runs."""

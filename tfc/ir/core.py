@@ -31,6 +31,9 @@ from tfc.ir.fields import (
     result_type,
     variadic,
 )
+from tfc.ir.fields import (
+    SymbolRef as SymbolRef,
+)
 from tfc.ir.types import BufferType, TensorType, TileType, Type
 
 if TYPE_CHECKING:
@@ -75,16 +78,6 @@ class Colocate:
         return id(self.op)
 
 
-@dataclass(frozen=True)
-class SymbolRef:
-    """A reference to a name of the module: `@name`."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return f"@{self.name}"
-
-
 class Value:
     """A result of an op or an argument of a block; `uses` are pairs of op and operand number."""
 
@@ -110,20 +103,27 @@ class Value:
     @property
     def tensor(self) -> TensorType:
         """Its type, which must be a tensor's."""
-        assert isinstance(self.type, TensorType), f"{self} is no tensor"
+        if not isinstance(self.type, TensorType):
+            raise self._is_no("tensor")
         return self.type
 
     @property
     def tile(self) -> TileType:
         """Its type, which must be a tile's."""
-        assert isinstance(self.type, TileType), f"{self} is no tile"
+        if not isinstance(self.type, TileType):
+            raise self._is_no("tile")
         return self.type
 
     @property
     def buffer(self) -> BufferType:
         """Its type, which must be a buffer's."""
-        assert isinstance(self.type, BufferType), f"{self} is no buffer"
+        if not isinstance(self.type, BufferType):
+            raise self._is_no("buffer")
         return self.type
+
+    def _is_no(self, kind: str) -> TfcError:
+        name = f"%{self.name}" if self.name else "the value"
+        return TfcError(f"{name} is a {self.type}, where a {kind} is needed")
 
     def replace_uses(self, new: Value) -> None:
         """Makes every user use `new` instead."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from tfc.ir.expr import Dim, Expr, normal
@@ -15,6 +16,16 @@ Attribute: TypeAlias = Any
 """bool, int, float, str, DType, Dim, Layout, SymbolRef, Dense, or a tuple of these."""
 
 MISSING: Any = object()
+
+
+@dataclass(frozen=True)
+class SymbolRef:
+    """A reference to a name of the module: `@name`."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"@{self.name}"
 
 
 class Field:
@@ -172,6 +183,7 @@ KINDS: dict[str, Test] = {
     "bool": _is(bool),
     "str": _is(str),
     "dtype": _is(DType),
+    "symbol": _is(SymbolRef),  # stands before the operands in the text: `read(@limit)`
     "dim": _is_dim,
     "ints": _each(_is_int),
     "floats": _each(_is_float),

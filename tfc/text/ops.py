@@ -1,0 +1,366 @@
+"""Reads ops: the part of the parser that runs for each of them, and so must be fast.
+
+The usual form of each clause takes a short path; a look at the details, such as where exactly a
+name stands, is left to the paths that end in an error.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tfc.ir.core import OPS, Block, Colocate, Location, Op, SymbolRef, Value
+from tfc.ir.errors import SourcePosition, TfcError
+from tfc.ir.fields import Attribute
+from tfc.ir.types import Type
+from tfc.ir.verifier import check_fields
+from tfc.text.attributes import AttributeReader
+from tfc.text.source import Source, did_you_mean, read_name, unquote
+from tfc.text.types import TypeReader
+
+if TYPE_CHECKING:
+    from lark import Token
+
+MAX_REGIONS = 64  # how deep they nest
+ORDER = ("OPERANDS", "ATTRIBUTES", "AFTER", "ON", "TYPES")
+_ITEM = re.compile(r'\s*((?:"(?:[^"\\\n]|\\.)*+"|[^",\s])*)\s*(,|$)')
+_NAMED = re.compile(r'[%^@](?:[A-Za-z0-9_.$]+|"(?:[^"\\\n]|\\.)*+")', re.ASCII)
+_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*+"')
+_COLOCATE = re.compile(r"\s*colocate\s*\((.*)\)\s*", re.DOTALL)
+
+
+@dataclass
+class Scope:
+    """The names that a body or region defines, and the block that its ops go to.
+
+    `open_operands` are operands of `merge` that name what comes later: op, number, key and offset.
+    """
+
+    block: Block
+    names: list[str] = field(default_factory=list[str])
+    open_operands: list[tuple[Op, int, str, int]] = field(
+        default_factory=list[tuple[Op, int, str, int]]
+    )
+
+
+class OpReader:
+    """Keeps the scopes and builds ops into the block of the innermost one.
+
+    `values` and `labels` hold what is visible, by `%name` and `^name`.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.types = TypeReader(source)
+        self.scopes: list[Scope] = []
+        self.values: dict[str, Value] = {}
+        self.labels: dict[str, Op] = {}
+        self._dictionaries: dict[tuple[str, str], dict[str, Attribute]] = {}
+
+    # ---- places
+
+    def error(self, token: Token, message: str, hint: str = "", offset: int = 0) -> TfcError:
+        """An error at a token, or `offset` characters into it."""
+        return self.source.error((token.start_pos or 0) + offset, message, hint)
+
+    def position(self, token: Token) -> SourcePosition:
+        return self.source.at(token.line or 1, token.column or 1)
+
+    def located(self, position: SourcePosition | None, loc: Token) -> Location:
+        """A location with the nodes of a `loc("a", "b")`."""
+        text: str = loc.value
+        nodes: list[str] = []
+        for offset, item in self.items(loc, text.index("(") + 1, text[:-1]):
+            if not _STRING.fullmatch(item):
+                raise self.error(loc, "expected a string in `loc(...)`", offset=offset)
+            nodes.append(unquote(self.source, (loc.start_pos or 0) + offset, item))
+        return Location(tuple(nodes), position)
+
+    def items(self, token: Token, start: int, text: str) -> list[tuple[int, str]]:
+        """The parts of a text between commas, with their offsets in the token."""
+        found: list[tuple[int, str]] = []
+        if not text[start:].strip():
+            return found
+        more = ","
+        while more:
+            match = _ITEM.match(text, start)
+            if match is None or not match[1]:
+                raise self.error(token, "expected names with commas between", offset=start)
+            found.append((match.start(1), match[1]))
+            start, more = match.end(), match[2]
+        return found
+
+    # ---- scopes
+
+    def open_scope(self, token: Token, block: Block) -> None:
+        if len(self.scopes) > MAX_REGIONS:
+            raise self.error(token, f"regions nest deeper than {MAX_REGIONS}")
+        self.scopes.append(Scope(block))
+
+    def close_scope(self) -> None:
+        """Forgets what the innermost scope defined, after resolving what names it."""
+        scope = self.scopes.pop()
+        for op, index, key, offset in scope.open_operands:
+            if key not in self.values:
+                raise self.source.error(offset, f"{key} is not defined")
+            op.set_operand(index, self.values[key])
+        for key in scope.names:
+            if key[0] == "^":
+                del self.labels[key]
+            else:
+                del self.values[key]
+
+    def define(self, token: Token, key: str, value: Value) -> None:
+        if key in self.values:
+            raise self._defined_twice(token, key)
+        self.values[key] = value
+        self.scopes[-1].names.append(key)
+
+    def _defined_twice(self, token: Token, key: str) -> TfcError:
+        known = self.labels.get(key) or self.values[key].producer
+        place = known.location.position if known else None
+        earlier = f"it is defined at {place.line}:{place.column}" if place else "it is an argument"
+        return self.error(token, f"{key} is defined twice", earlier)
+
+    # ---- ops
+
+    def op(self, children: list[Any]) -> None:
+        """Reads an op; the children are its clauses as tokens, and its regions."""
+        results = children[0]
+        at = 0 if results.type == "NAME" else 1
+        token: Token = children[at]
+        name: str = token.value
+        cls = OPS.get(name)
+        if cls is None:
+            hint = did_you_mean(name, OPS, "" if OPS else "no ops are loaded: import tfc.ops")
+            raise self.error(token, f"no op is named {name!r}", hint)
+        clauses: dict[str, Any] = {}
+        regions: list[tuple[Token, Block]] = []
+        for child in children[at + 1 :]:
+            if child.__class__ is tuple:
+                regions.append(child)
+            elif child.type in clauses:
+                raise self.error(child, f"{name} has this clause twice")
+            else:
+                clauses[child.type] = child
+        if len(clauses) > 1:
+            self._check_order(clauses)
+        location = Location((), self.source.at(token.line or 1, token.column or 1))
+        if "LOC" in clauses:
+            location = self.located(location.position, clauses["LOC"])
+        operands: list[Value | None] = []
+        attributes: dict[str, Attribute] = {}
+        if "OPERANDS" in clauses:
+            operands = self._operands(cls, clauses["OPERANDS"], attributes)
+        types: list[Type] | None = None
+        if "TYPES" in clauses:
+            types = self.types.list(clauses["TYPES"].start_pos, clauses["TYPES"].value)
+        if "ATTRIBUTES" in clauses:
+            attributes = {**attributes, **self._attributes(cls, clauses["ATTRIBUTES"], types)}
+        blocks = self._regions(cls, token, regions) if regions or cls.region_fields else []
+        op = cls.build(operands, attributes, types or [], blocks, location)
+        if types is None:
+            self._infer(op)
+        scope = self.scopes[-1]
+        scope.block.append(op)
+        if at:
+            self._name(op, results)
+        elif op.results:
+            raise self.error(token, f"{name} has results, which need names", "such as `%x = ...`")
+        if "AFTER" in clauses:
+            self._after(op, clauses["AFTER"])
+        if "ON" in clauses:
+            op.device = self._device(clauses["ON"])
+        if name == "merge":
+            self._keep_open(op, clauses["OPERANDS"])
+
+    def _check_order(self, clauses: dict[str, Token]) -> None:
+        last = -1
+        for kind, token in clauses.items():
+            place = ORDER.index(kind) if kind in ORDER else len(ORDER)
+            if place < last:
+                hint = "results, op, operands, attributes, after, on, types, regions, loc"
+                raise self.error(token, "the clause stands too late", f"the order is: {hint}")
+            last = place
+
+    def _infer(self, op: Op) -> None:
+        """Types that are left out are inferred."""
+        if op.explicit_types:
+            raise op.error("the types of its results must be given", "such as `: tensor<2xf32>`")
+        check_fields(op)
+        for index, type in enumerate(op.infer()):
+            op.results.append(Value(type, op, index))
+
+    def _name(self, op: Op, token: Token) -> None:
+        """Gives the results their names, or the op its label."""
+        text: str = token.value
+        if token.type == "LABEL":
+            return self._label(op, token)
+        if '"' in text:
+            found = self.items(token, 0, text[:-1])
+            keys = [f"%{read_name(self.source, token.start_pos or 0, item)}" for _, item in found]
+            numbered = [item[1:].isdigit() for _, item in found]
+        else:
+            keys = [part.strip() for part in text[:-1].split(",")]
+            numbered = [key[1:].isdigit() for key in keys]
+        if len(keys) != len(op.results):
+            message = f"{op.name} has {len(op.results)} results, {len(keys)} are named"
+            raise self.error(token, message)
+        for key, number, value in zip(keys, numbered, op.results, strict=True):
+            self.define(token, key, value)
+            if not number:
+                value.name = key[1:]
+        return None
+
+    def _label(self, op: Op, token: Token) -> None:
+        if op.results:
+            hint = "name its result in `after(...)`"
+            raise self.error(token, "an op with results needs no label", hint)
+        text = token.value[:-1].strip()
+        name = read_name(self.source, token.start_pos or 0, text)
+        key = f"^{name}"
+        if key in self.labels:
+            raise self._defined_twice(token, key)
+        self.labels[key] = op
+        self.scopes[-1].names.append(key)
+        op.label = "" if text[1:].isdigit() else name
+
+    # ---- clauses
+
+    def _operands(
+        self, cls: type[Op], token: Token, attributes: dict[str, Attribute]
+    ) -> list[Value | None]:
+        text: str = token.value
+        if text[0] == "(":
+            inner = text[1:-1]
+        elif cls.terminator:
+            inner = text
+        else:
+            raise self.error(token, "operands stand in parentheses", f"write `{cls.name}({text})`")
+        values = self.values
+        operands: list[Value | None] = []
+        for part in inner.split(","):
+            value = values.get(part) or values.get(part.strip())
+            if value is None:
+                return self._odd_operands(cls, token, attributes)
+            operands.append(value)
+        return operands
+
+    def _odd_operands(
+        self, cls: type[Op], token: Token, attributes: dict[str, Attribute]
+    ) -> list[Value | None]:
+        """Operands with quoted names, absent ones, symbols, or a mistake."""
+        text: str = token.value
+        symbols = [f.name for f in cls.attribute_fields.values() if f.kind == "symbol"]
+        operands: list[Value | None] = []
+        start = 1 if text[0] == "(" else 0
+        for offset, item in self.items(token, start, text[:-1] if start else text):
+            if item == "_":
+                operands.append(None)
+            elif item[0] == "@" and _NAMED.fullmatch(item):
+                if not symbols or operands:
+                    message = f"{cls.name} takes no symbol here"
+                    raise self.error(token, message, offset=offset)
+                name = read_name(self.source, (token.start_pos or 0) + offset, item)
+                attributes[symbols.pop(0)] = SymbolRef(name)
+            else:
+                operands.append(self._value(cls.name, token, offset, item))
+        return operands
+
+    def _key(self, token: Token, offset: int, item: str) -> str:
+        """The key of `%name` or `^name`."""
+        if not _NAMED.fullmatch(item):
+            hint = 'a value is `%name`, a quoted one `%"a/b"`'
+            raise self.error(token, f"{item[:40]!r} is no name of a value", hint, offset)
+        return item[0] + read_name(self.source, (token.start_pos or 0) + offset, item)
+
+    def _value(self, user: str, token: Token, offset: int, item: str) -> Value | None:
+        key = self._key(token, offset, item)
+        if key in self.values:
+            return self.values[key]
+        if user == "merge" and key[0] == "%":
+            return None  # it may name a later op; see `_keep_open`
+        hint = did_you_mean(key, self.values, "names are defined before they are used")
+        raise self.error(token, f"{key} is not defined", hint, offset)
+
+    def _keep_open(self, op: Op, token: Token) -> None:
+        """Remembers the operands of `merge` that are not defined yet."""
+        start = 1 if token.value[0] == "(" else 0
+        found = self.items(token, start, token.value[:-1] if start else token.value)
+        for index, (offset, item) in enumerate(found):
+            if op.operands[index] is None and item != "_":
+                key = self._key(token, offset, item)
+                place = (token.start_pos or 0) + offset
+                self.scopes[-1].open_operands.append((op, index, key, place))
+
+    def _attributes(
+        self, cls: type[Op], token: Token, types: list[Type] | None
+    ) -> dict[str, Attribute]:
+        text: str = token.value
+        if "dense<" in text:
+            return self._dictionary(cls, token, types)
+        key = cls.name, text
+        known = self._dictionaries.get(key)
+        if known is None:
+            known = self._dictionaries[key] = self._dictionary(cls, token, types)
+        return known
+
+    def _dictionary(
+        self, cls: type[Op], token: Token, types: list[Type] | None
+    ) -> dict[str, Attribute]:
+        type = types[0] if types and len(types) == 1 else None
+        fields = cls.attribute_fields
+        offset = token.start_pos or 0
+        reader = AttributeReader(self.source, self.types, offset, token.value, fields, type)
+        return reader.dictionary(cls.name)
+
+    def dictionary(self, token: Token) -> dict[str, Attribute]:
+        """The attributes of a module, function or kernel, which may be any."""
+        offset = token.start_pos or 0
+        return AttributeReader(self.source, self.types, offset, token.value).dictionary("it")
+
+    def _referenced(self, token: Token, offset: int, item: str) -> Op:
+        """The op that a label, or the name of its result, means."""
+        key = self._key(token, offset, item)
+        known = self.labels if key[0] == "^" else self.values
+        if key not in known:
+            hint = did_you_mean(key, known, "names are defined before they are used")
+            raise self.error(token, f"{key} is not defined", hint, offset)
+        found = known[key]
+        op = found.producer if isinstance(found, Value) else found
+        if op is None:
+            raise self.error(token, f"{key} is an argument, not the result of an op", "", offset)
+        return op
+
+    def _after(self, op: Op, token: Token) -> None:
+        text: str = token.value
+        for offset, item in self.items(token, text.index("(") + 1, text[:-1]):
+            op.add_after(self._referenced(token, offset, item))
+
+    def _device(self, token: Token) -> str | Colocate:
+        start = token.value.index("(") + 1
+        inner = token.value[start:-1]
+        match = _COLOCATE.fullmatch(inner)
+        if match is not None:
+            ((offset, item),) = self.items(
+                token, start + match.start(1), token.value[: start + match.end(1)]
+            )
+            return Colocate(self._referenced(token, offset, item))
+        literal = inner.strip()
+        if not _STRING.fullmatch(literal):
+            hint = 'write `on("/device:cpu:0")` or `on(colocate(%v))`'
+            raise self.error(token, "expected a device in `on(...)`", hint, start)
+        return unquote(self.source, (token.start_pos or 0) + start, literal)
+
+    def _regions(
+        self, cls: type[Op], token: Token, regions: list[tuple[Token, Block]]
+    ) -> list[Block]:
+        wanted = [f.name for f in cls.region_fields]
+        for number, (keyword, _) in enumerate(regions):
+            if number == len(wanted) or keyword.value != wanted[number]:
+                known = f"its regions are {', '.join(wanted)}" if wanted else "it has no regions"
+                raise self.error(keyword, f"{cls.name}: unexpected region {keyword!s}", known)
+        if len(regions) < len(wanted):
+            raise self.error(token, f"{cls.name} needs the region `{wanted[len(regions)]}`")
+        return [block for _, block in regions]

@@ -96,7 +96,7 @@ class Erf(FloatFunction, name="erf"):
     """
 
     def compute(self, x: Array) -> Array:
-        return _erf(x)
+        return erf(x)
 
 
 class Sin(FloatFunction, name="sin"):
@@ -317,9 +317,7 @@ class Sigmoid(FloatFunction, name="sigmoid"):
     """
 
     def compute(self, x: Array) -> Array:
-        # The form for negative x keeps what lies below the smallest 1 / (1 + e^-x).
-        decay = np.exp(-np.abs(x))
-        return np.where(x >= 0, 1 / (1 + decay), decay / (1 + decay))
+        return sigmoid(x)
 
 
 class Softplus(FloatFunction, name="softplus"):
@@ -336,9 +334,19 @@ class Softplus(FloatFunction, name="softplus"):
     """
 
     def compute(self, x: Array) -> Array:
-        return np.log1p(np.exp(-np.abs(x))) + np.maximum(x, 0)
+        return softplus(x)
 
 
-def _erf(x: Array) -> Array:
+def erf(x: Array) -> Array:
     """numpy has no erf, and scipy is no dependency."""
     return np.vectorize(math.erf, otypes=[np.float64])(x)
+
+
+def sigmoid(x: Array) -> Array:
+    # The form for negative x keeps what lies below the smallest 1 / (1 + e^-x).
+    decay = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + decay), decay / (1 + decay))
+
+
+def softplus(x: Array) -> Array:
+    return np.log1p(np.exp(-np.abs(x))) + np.maximum(x, 0)

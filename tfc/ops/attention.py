@@ -17,7 +17,10 @@ from tfc.ops.softmax import Softmax, softmax
 from tfc.ops.view import Transpose
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from tfc.ir.builder import Builder
+    from tfc.ir.core import Block, Kernel
 
 
 class Attention(GraphOp, name="attention"):
@@ -91,3 +94,9 @@ class Attention(GraphOp, name="attention"):
             scores = b.value(Add(scores, raised(b, self.mask)))
         weights = b.value(Softmax(scores, scores.tensor.rank - 1))
         return [cast(b, b.value(MatMul(weights, value)), self.query.tensor.dtype)]
+
+    def lower(self, name: str, group: Block, schedule: Any) -> Kernel:
+        from tfc.tile.nests.attention import Operands, attention
+
+        operands = Operands(self.query, self.key, self.value, self.mask, self.scale)
+        return attention(name, group, self.result, operands, schedule)

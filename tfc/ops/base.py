@@ -34,6 +34,7 @@ from tfc.ir.types import (
 
 if TYPE_CHECKING:
     from tfc.ir.builder import Builder
+    from tfc.tile.nest import Nest
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Shape: TypeAlias = "tuple[Dim, ...]"
@@ -263,6 +264,11 @@ class Elementwise(GraphOp):
         """The element type of the result for that of the operands."""
         return dtype
 
+    def pull(self, nest: Nest, index: list[Expr], number: int) -> Value:
+        """The tile of the result at an index, inside of a kernel."""
+        tiles = [nest.pull(v, broadcast_index(index, v.tensor.shape)) for v in self.inputs]
+        return nest.map(self.function, *tiles)
+
     def broadcast_type(self, dtype: DType, constraint: str = "C2") -> TensorType:
         """The type of the result: the common shape, in the layout of the operands that have it."""
         types = [v.tensor for v in self.inputs]
@@ -314,6 +320,10 @@ class View(GraphOp):
     def target(self, index: list[Expr]) -> list[Expr] | None:
         """The index of the result that shows an index of the operand; None where none does."""
         return None
+
+    def pull(self, nest: Nest, index: list[Expr], number: int) -> Value:
+        """The tile of the result at an index, inside of a kernel."""
+        return nest.pull(self.x, self.source(index))
 
 
 # ---- numbers of references

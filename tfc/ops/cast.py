@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfc.ir.core import attribute
 from tfc.ir.types import BOOL, DType
 from tfc.ops.base import ANY, Array, Unary, is_float_array, narrow, widen
+
+if TYPE_CHECKING:
+    from tfc.ir.core import Value
+    from tfc.ir.expr import Expr
+    from tfc.tile.nest import Nest
 
 
 class Cast(Unary, name="cast"):
@@ -44,6 +49,10 @@ class Cast(Unary, name="cast"):
         if self.to.is_float and self.to.bits == 16 and x.dtype.kind in "iu":
             return narrow(_round_to_odd(x), self.to.numpy)
         return narrow(x, self.to.numpy)
+
+    def pull(self, nest: Nest, index: list[Expr], number: int) -> Value:
+        rounded = nest.cast(nest.pull(self.x, index), self.to)
+        return nest.promote(rounded)
 
 
 def _saturate(x: Array, kind: np.dtype[Any]) -> Array:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfc.ir.core import SymbolRef, Value, attribute, operand, optional, result, result_type
-from tfc.ir.expr import Dim, normal
+from tfc.ir.expr import Dim, Expr, as_expr, normal
 from tfc.ir.types import I64, DType, TensorType, Type
 from tfc.ir.weights import Dense, Weights
 from tfc.ops.base import NUMERIC, Array, Composite, GraphOp, narrow, static
 
 if TYPE_CHECKING:
     from tfc.ir.builder import Builder
+    from tfc.tile.nest import Nest
 
 
 class Constant(GraphOp, name="constant"):
@@ -62,6 +63,19 @@ class Constant(GraphOp, name="constant"):
     def reference(self) -> Array:
         assert isinstance(self.value, Dense), "a weight needs its module: use `array`"
         return self.value.array
+
+    @property
+    def splat(self) -> Any:
+        """The one number that all elements are, bit by bit; None where there is no such."""
+        if not isinstance(self.value, Dense) or not self.value.array.size:
+            return None
+        flat = self.value.array.reshape(-1)
+        first = flat[:1].tobytes()
+        return flat[0].item() if flat.tobytes() == first * flat.size else None
+
+    def pull(self, nest: Nest, index: list[Expr], number: int) -> Value:
+        assert self.splat is not None, "only a constant of one number is part of a kernel"
+        return nest.splat(self.splat, self.result.tensor.dtype)
 
 
 def constant(b: Builder, array: Any) -> Value:
@@ -141,6 +155,9 @@ class Iota(GraphOp, name="iota"):
         column = [-1 if a == self.axis else 1 for a in range(len(shape))]
         return np.broadcast_to(line.reshape(column), shape).copy()
 
+    def pull(self, nest: Nest, index: list[Expr], number: int) -> Value:
+        return nest.promote(nest.cast(nest.index_tile(index[self.axis]), self.dtype))
+
 
 class Range(Composite, name="range"):
     """The vector start + step * [0, 1, ..., size - 1]; `start` is 0 and `step` 1 where absent.
@@ -208,6 +225,9 @@ class DimValue(GraphOp, name="dim_value"):
 
     def reference(self) -> Array:
         return np.array(static((self.value,))[0], np.int64)
+
+    def pull(self, nest: Nest, index: list[Expr], number: int) -> Value:
+        return nest.index_tile(as_expr(self.value))
 
 
 class ShapeOf(Composite, name="shape_of"):

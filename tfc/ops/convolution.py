@@ -21,7 +21,11 @@ from tfc.ops.reduction import ReduceMax, lowest
 from tfc.ops.reduction_composite import ReduceMean
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from tfc.ir.builder import Builder
+    from tfc.ir.core import Block, Kernel
+    from tfc.tile.nests.window import Taps
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,15 @@ class Windowed(GraphOp):
         """The windows along each spatial axis."""
         lists = [self._list(name, least) for name, least in WINDOW_LISTS.items()]
         return tuple(Window(*w) for w in zip(self.taps, *lists, strict=True))
+
+    def window_taps(self) -> list[Taps]:
+        """The windows as the kernel builders take them."""
+        from tfc.tile.nests.window import Taps
+
+        return [
+            Taps(w.taps, w.stride, w.dilation, w.low, size)
+            for w, size in zip(self.windows, self.spatial, strict=True)
+        ]
 
     def check_windows(self) -> Shape:
         """The number of windows along each spatial axis; checks C2 to C4."""
@@ -184,6 +197,17 @@ class Conv(Windowed, name="conv"):
             y = y + exact_operand(bias).reshape(-1, *[1] * (x.ndim - 2))
         return narrow(y, x.dtype)
 
+    def lower(self, name: str, group: Block, schedule: Any) -> Kernel:
+        from tfc.tile.nests.convolution import convolution
+        from tfc.tile.nests.schedule import ConvolutionSchedule
+        from tfc.tile.nests.window import convolution_by_windows
+
+        assert self.bias is None, "a bias is added by an op of its own"
+        direct = isinstance(schedule, ConvolutionSchedule)
+        build: Any = convolution if direct else convolution_by_windows
+        taps = self.window_taps()
+        return build(name, group, self.result, self.x, self.weight, taps, self.groups, schedule)
+
 
 def correlate(x: Array, weight: Array, windows: Sequence[Window], groups: int) -> Array:
     """The convolution as one matrix product a group: [places, taps] x [taps, output channels]."""
@@ -267,6 +291,12 @@ class MaxPool(Pool, name="max_pool"):
         least = lowest(self.x.tensor.dtype)
         return narrow(gather_windows(widen(x), self.windows, least).max(self.tap_axes), x.dtype)
 
+    def lower(self, name: str, group: Block, schedule: Any) -> Kernel:
+        from tfc.tile.nests.window import pool
+
+        taps = self.window_taps()
+        return pool(name, group, self.result, self.x, "max", taps, None, schedule)
+
 
 class AveragePool(Pool, name="average_pool"):
     """The mean of each window; with `count_include_pad` declared padding counts, as zeros.
@@ -309,6 +339,14 @@ class AveragePool(Pool, name="average_pool"):
             )
             windows = [Window(w.taps, w.stride, w.dilation, 0, 0, w.overhang) for w in windows]
         return gather_windows(counted, windows, 0).sum(self.tap_axes)
+
+    def lower(self, name: str, group: Block, schedule: Any) -> Kernel:
+        from tfc.tile.nests.window import pool
+
+        included = self.count_include_pad
+        beyond = [(w.low, w.high) if included else (0, 0) for w in self.windows]
+        taps = self.window_taps()
+        return pool(name, group, self.result, self.x, "sum", taps, beyond, schedule)
 
 
 class GlobalPool(Composite):

@@ -20,12 +20,15 @@ from tfc.ops.base import (
     Composite,
     Elementwise,
     Unary,
+    broadcast_index,
     narrow,
     widen,
 )
 
 if TYPE_CHECKING:
     from tfc.ir.builder import Builder
+    from tfc.ir.expr import Expr
+    from tfc.tile.nest import Nest
 
 
 class NumberFunction(Unary):
@@ -307,3 +310,7 @@ class Where(Elementwise, name="where"):
 
     def reference(self, condition: Array, x: Array, y: Array) -> Array:
         return np.asarray(np.where(condition, x, y), x.dtype)
+
+    def pull(self, nest: Nest, index: list[Expr], number: int) -> Value:
+        tiles = [nest.pull(v, broadcast_index(index, v.tensor.shape)) for v in self.inputs]
+        return nest.select(*tiles)

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tfc.ir.core import Value, attribute, operand, result
-from tfc.ir.expr import Dim
+from tfc.ir.expr import ZERO, Dim, Expr, as_expr, product
 from tfc.ir.types import I64, TensorType, Type
 from tfc.ops.base import INDICES, Array, Composite, GraphOp, static
 
 if TYPE_CHECKING:
     from tfc.ir.builder import Builder
+    from tfc.tile.nest import Nest
 
 
 class Indexing(GraphOp):
@@ -35,6 +36,13 @@ class Indexing(GraphOp):
             worst = int(wide[outside].flat[0])
             raise self.error(f"index {worst} is out of range of axis {axis}, whose size is {size}")
         return np.where(wide < 0, wide + size, wide)
+
+    def position(self, nest: Nest, place: list[Expr], axis: int) -> tuple[Value, Dim]:
+        """The index tile that is read at a place of the indices, and the stride of its axis in x."""
+        shape = self.x.tensor.shape
+        found = nest.cast(nest.pull(self.indices, place), I64)
+        wrapped = nest.wrap_index(found, shape[axis], nest.bounds(*place), str(self.location))
+        return wrapped, product(shape[axis + 1 :])
 
 
 class Gather(Indexing, name="gather"):
@@ -64,6 +72,11 @@ class Gather(Indexing, name="gather"):
 
     def reference(self, x: Array, indices: Array) -> Array:
         return np.take(x, self.wrapped(indices, x.shape[self.axis], self.axis), self.axis)
+
+    def pull(self, nest: Nest, index: list[Expr], number: int) -> Value:
+        axis, rank = self.axis, self.indices.tensor.rank
+        position = self.position(nest, index[axis : axis + rank], axis)
+        return nest.read(self.x, [*index[:axis], ZERO, *index[axis + rank :]], [position])
 
 
 class GatherElements(Indexing, name="gather_elements"):
@@ -99,6 +112,10 @@ class GatherElements(Indexing, name="gather_elements"):
         places = list(np.indices(indices.shape, np.int64))
         places[self.axis] = self.wrapped(indices, x.shape[self.axis], self.axis)
         return x[tuple(places)]
+
+    def pull(self, nest: Nest, index: list[Expr], number: int) -> Value:
+        place = [ZERO if a == self.axis else e for a, e in enumerate(index)]
+        return nest.read(self.x, place, [self.position(nest, index, self.axis)])
 
 
 class GatherNd(Indexing, name="gather_nd"):
@@ -149,6 +166,14 @@ class GatherNd(Indexing, name="gather_nd"):
         places = (*lead, *vectors)
         shape = static(self.result.tensor.shape)
         return (x[places] if places else np.broadcast_to(x, shape)).copy().reshape(shape)
+
+    def pull(self, nest: Nest, index: list[Expr], number: int) -> Value:
+        batch, lead = self.batch_dims, self.indices.tensor.rank - 1
+        (length,) = static(self.indices.tensor.shape[-1:])
+        positions = [
+            self.position(nest, [*index[:lead], as_expr(i)], batch + i) for i in range(length)
+        ]
+        return nest.read(self.x, [*index[:batch], *[ZERO] * length, *index[lead:]], positions)
 
 
 class OneHot(Composite, name="one_hot"):

@@ -18,7 +18,10 @@ from tfc.ops.constant import scalar
 from tfc.ops.view import Transpose
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from tfc.ir.builder import Builder
+    from tfc.ir.core import Block, Kernel
 
 
 class MatMul(GraphOp, name="matmul"):
@@ -62,6 +65,11 @@ class MatMul(GraphOp, name="matmul"):
 
     def reference(self, a: Array, b: Array) -> Array:
         return narrow(product(a, b), a.dtype)
+
+    def lower(self, name: str, group: Block, schedule: Any) -> Kernel:
+        from tfc.tile.nests.contraction import contraction
+
+        return contraction(name, group, self.result, self.a, self.b, schedule)
 
 
 def product(a: Array, b: Array) -> Array:

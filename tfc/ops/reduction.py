@@ -6,13 +6,17 @@ gives the identity of its function. The composites are in `reduction_composite.p
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from tfc.ir.core import Value, attribute, operand, result
 from tfc.ir.types import BOOL, I64, DType, TensorType, Type
 from tfc.ops.base import NUMERIC, Array, GraphOp, Shape, narrow, widen
+
+if TYPE_CHECKING:
+    from tfc.ir.core import Block, Kernel
+    from tfc.tile.nests.reduction import Reduction as Folding
 
 
 class Reduction(GraphOp):
@@ -74,6 +78,13 @@ class PrimitiveReduction(Reduction):
     def identity(self) -> Any:
         """What folding no element gives."""
         raise NotImplementedError(f"{self.name} has no identity")
+
+    def folding(self) -> Folding:
+        """This reduction as the kernel builders take it."""
+        from tfc.tile.nests.reduction import Reduction as Folding
+
+        function = self.name.removeprefix("reduce_")
+        return Folding(self.result, self.x, function, self.axes, self.keepdims)
 
 
 class ReduceSum(PrimitiveReduction, name="reduce_sum"):
@@ -213,6 +224,13 @@ class ArgReduction(GraphOp):
         found = function(wide, axis=self.axis, keepdims=self.keepdims)
         return np.asarray(size - 1 - found if self.select_last else found, np.int64)
 
+    def folding(self) -> Folding:
+        """This reduction as the kernel builders take it."""
+        from tfc.tile.nests.reduction import Reduction as Folding
+
+        axes = (self.axis,)
+        return Folding(self.result, self.x, self.name, axes, self.keepdims, self.select_last)
+
 
 class ArgMax(ArgReduction, name="argmax"):
     """The index of the largest element along an axis; the first of several, or the last.
@@ -292,6 +310,14 @@ class CumSum(GraphOp, name="cumsum"):
         if self.exclusive:
             sums = _shifted(sums, self.axis)
         return narrow(np.flip(sums, self.axis) if self.reverse else sums, x.dtype)
+
+    def lower(self, name: str, group: Block, schedule: Any) -> Kernel:
+        from tfc.tile.nests.scan import cumulative_sum
+
+        x, axis = self.x, self.axis
+        return cumulative_sum(
+            name, group, self.result, x, axis, self.exclusive, self.reverse, schedule
+        )
 
 
 def _shifted(x: Array, axis: int) -> Array:

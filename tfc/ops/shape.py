@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from tfc.ops.base import Array, Composite, GraphOp, static
 
 if TYPE_CHECKING:
     from tfc.ir.builder import Builder
+    from tfc.ir.core import Block, Kernel
+    from tfc.tile.nest import Nest
 
 
 class Concat(GraphOp, name="concat"):
@@ -55,6 +57,30 @@ class Concat(GraphOp, name="concat"):
 
     def reference(self, *parts: Array) -> Array:
         return np.concatenate(parts, self.axis)
+
+    def pull(self, nest: Nest, index: list[Expr], number: int) -> Value:
+        tile: Value | None = None
+        start: Dim = 0
+        for part in self.parts:
+            at = list(index)
+            at[self.axis] = at[self.axis] - start
+            size = as_expr(part.tensor.shape[self.axis])
+            inside = (ZERO, at[self.axis], size)
+            with nest.guarded(inside):
+                piece = nest.pull(part, at)
+            mask = nest.inside([inside])
+            if tile is None or mask is None:
+                tile = piece
+            else:
+                tile = nest.select(mask, piece, tile)
+            start = normal(size + start)
+        assert tile is not None
+        return tile
+
+    def lower(self, name: str, group: Block, schedule: Any) -> Kernel:
+        from tfc.tile.nests.concat import concat
+
+        return concat(name, group, self.parts, self.axis, schedule)
 
 
 class Split(Composite, name="split"):
@@ -202,3 +228,20 @@ class Pad(GraphOp, name="pad"):
                 period = last * 2 if isinstance(size, int) and size > 1 else (last * 2).max(1)
                 folded = i % period
                 return folded.min(last * 2 - folded)
+
+    def pull(self, nest: Nest, index: list[Expr], number: int) -> Value:
+        at = self.source(index)
+        if self.mode != "constant":
+            return nest.pull(self.x, at)
+        inside = [
+            (ZERO, e, as_expr(size))
+            for e, size, low, high in zip(at, self.x.tensor.shape, self.low, self.high, strict=True)
+            if (low, high) != (0, 0)
+        ]
+        with nest.guarded(*inside):
+            tile = nest.pull(self.x, at)
+        mask = nest.inside(inside)
+        if mask is None:
+            return tile
+        fill = nest.pull(self.value, []) if self.value else nest.splat(0, self.x.tensor.dtype)
+        return nest.select(mask, tile, fill)

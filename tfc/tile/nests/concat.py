@@ -1,0 +1,99 @@
+"""Joining tensors along an axis: each part is copied to its place, with whatever is fused before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfc.ir.core import Block, Kernel, Value
+from tfc.ir.expr import Dim, Expr, as_expr, normal, product
+from tfc.ir.types import TensorType
+from tfc.tile.build import C
+from tfc.tile.nest import Nest, physical_index
+from tfc.tile.nests.runs import Run, expressions_of, find_runs
+from tfc.tile.nests.schedule import MapSchedule
+
+
+def concat(
+    name: str, group: Block, parts: Sequence[Value], axis: int, schedule: MapSchedule
+) -> Kernel:
+    """The only output of the group is the parts one after the other along `axis`."""
+    nest = Nest(name, group)
+    shape = nest.outputs[0].tensor.shape
+    outer = [nest.over_grid(n) for n in shape[:axis]]
+    start: Dim = 0
+    for number, part in enumerate(parts):
+        _copy(nest, group, number, part, axis, start, outer, schedule.cols)
+        start = normal(as_expr(start) + part.tensor.shape[axis])
+    return nest.kernel
+
+
+def _copy(
+    nest: Nest,
+    group: Block,
+    number: int,
+    part: Value,
+    axis: int,
+    start: Dim,
+    outer: Sequence[Expr],
+    cols: int,
+) -> None:
+    """Loops over the axes of one part from `axis` on, those that lie together as one."""
+    kind = part.tensor
+    runs = _runs(group, part, axis, start)
+    coordinates = [as_expr(0)] * kind.rank
+    names: list[str] = []
+    for i, e in enumerate(outer):
+        name = f"z{number}_{i}"
+        coordinates[i] = nest.axis(name, kind.shape[i])
+        nest.place(**{name: e})
+    for run in runs:
+        name = f"z{number}_{run.axes[-1]}"
+        coordinates[run.axes[-1]] = nest.axis(name, run.extent)
+        names.append(name)
+    size = min(cols, runs[-1].extent) if isinstance(runs[-1].extent, int) else cols
+    nest.tile(1, max(size, 1))
+
+    def loops(level: int) -> None:
+        if level == len(runs):
+            target = list(coordinates)
+            target[axis] = target[axis] + start
+            nest.write_tile(0, target, nest.pull(part, coordinates))
+            return
+        last = level == len(runs) - 1
+        step = max(size, 1) if last else 1
+
+        def inner(i: Expr) -> None:
+            with (
+                nest.ranged(i, 0, runs[level].extent, step),
+                nest.placed(**{names[level]: i + (C if last and step > 1 else 0)}),
+            ):
+                loops(level + 1)
+
+        nest.loop(0, runs[level].extent, step, [], inner)
+
+    loops(0)
+
+
+def _runs(group: Block, part: Value, axis: int, start: Dim) -> list[Run]:
+    """The runs of the axes from `axis` on that reading the part and writing it allow."""
+    trial = Nest("trial", group)
+    kind = part.tensor
+    index = [trial.axis(f"y{i}", n) for i, n in enumerate(kind.shape)]
+    target = list(index)
+    target[axis] = target[axis] + start
+    trial.write_tile(0, target, trial.pull(part, index))
+    found = find_runs(trial, kind.shape, expressions_of(trial))
+    runs: list[Run] = []
+    for run in found:
+        axes = tuple(a for a in run.axes if a >= axis)
+        if axes:
+            runs.append(Run(axes, product([kind.shape[a] for a in axes])))
+    return runs
+
+
+def plain(kind: TensorType) -> bool:
+    """Whether a part can be joined: blocked layouts are not taken apart here."""
+    return kind.layout is None
+
+
+__all__ = ["concat", "physical_index", "plain"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -23,10 +24,13 @@ EXPORT = "tfc_bundle_query"
 
 # Each has one meaning in every version of glibc and in musl (see pool.c).
 LIBC_FUNCTIONS = frozenset(
-    """memchr memcmp memcpy memmove memset strchr strlen
+    re.findall(
+        r"\w+",
+        """memchr memcmp memcpy memmove memset strchr strlen
     clock_gettime close getpid madvise mmap munmap open read sigfillset syscall
     pthread_attr_destroy pthread_attr_init pthread_attr_setstacksize pthread_create pthread_join
-    pthread_sigmask""".split()
+    pthread_sigmask""",
+    )
 )
 
 _COMPILE_FLAGS = (
@@ -129,7 +133,7 @@ def compiler_version() -> str:
 
 
 @cache
-def _zig_binary() -> str:
+def zig_binary() -> str:
     import ziglang  # only needed for building bundles  # pyright: ignore[reportMissingImports]
 
     return str(Path(str(ziglang.__file__)).parent / "zig")
@@ -139,7 +143,7 @@ def _zig(*arguments: str) -> None:
     caches = str(cache_directory("zig"))
     environment = {**os.environ, "ZIG_LOCAL_CACHE_DIR": caches, "ZIG_GLOBAL_CACHE_DIR": caches}
     environment.pop("SOURCE_DATE_EPOCH", None)
-    command = [_zig_binary(), *arguments]
+    command = [zig_binary(), *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
         message = done.stderr.strip() or f"exit status {done.returncode}"

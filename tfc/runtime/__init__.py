@@ -1,0 +1,21 @@
+"""Runs bundles: `load(path_or_bytes)` gives a Bundle. Needs numpy and nothing else of tfc.
+
+Every bundle carries a copy of this package, so that it runs where tfc is not installed.
+"""
+
+from .bundle import Bundle, load
+from .errors import BundleError, InputError, LoaderError, RunError
+from .function import Function
+from .index import SymbolInfo, TensorInfo
+
+__all__ = [
+    "Bundle",
+    "BundleError",
+    "Function",
+    "InputError",
+    "LoaderError",
+    "RunError",
+    "SymbolInfo",
+    "TensorInfo",
+    "load",
+]

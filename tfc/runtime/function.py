@@ -1,0 +1,269 @@
+"""Calls compiled functions: binds shapes to symbols, keeps what a shape needs, runs.
+
+What depends on the shapes alone (symbols, output shapes, scratch size, argument blocks) is made
+when a combination of shapes is first seen and used again, so that a repeated call is quick.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from . import abi
+from .errors import BundleError, InputError, RunError
+from .index import FunctionInfo
+from .native import Native
+from .tensors import (
+    Array,
+    aligned_bytes,
+    checked_output,
+    dense_input,
+    output_dtype,
+    storage_dtype,
+)
+
+_KEPT_SHAPES = 256
+
+
+class Memory:
+    """What the functions of a bundle share: code, weights, executor, scratch kept for reuse."""
+
+    def __init__(self, native: Native, weights: Array, executor: int) -> None:
+        self.native: Native | None = native
+        self.weights: Array | None = weights
+        self.executor = executor
+        self._scratch: list[Array] = []
+
+    def take_scratch(self, size: int) -> Array:
+        """Memory of at least `size` bytes that nobody else uses until `give_back`."""
+        try:
+            held = self._scratch.pop()
+        except IndexError:
+            return aligned_bytes(size)
+        return held if held.nbytes >= size else aligned_bytes(size)
+
+    def give_back(self, scratch: Array) -> None:
+        if self.native is not None:
+            self._scratch.append(scratch)
+
+    def close(self) -> None:
+        self.native = None
+        self.weights = None
+        self._scratch.clear()
+
+
+class _Frame:
+    """The argument block of one call in flight; the fields that change are set for each call."""
+
+    def __init__(self, function: FunctionInfo, symbols: ctypes.Array[ctypes.c_int64]) -> None:
+        self.inputs = (ctypes.c_void_p * max(1, len(function.inputs)))()
+        self.outputs = (ctypes.c_void_p * max(1, len(function.outputs)))()
+        self.error = abi.Error()
+        self.call = abi.Call()
+        self.call.symbols = ctypes.addressof(symbols)
+        self.call.inputs = ctypes.addressof(self.inputs)
+        self.call.outputs = ctypes.addressof(self.outputs)
+        self.call_address = ctypes.addressof(self.call)
+        self.error_address = ctypes.addressof(self.error)
+
+
+class _Plan:
+    """A binding of the symbols, and frames for calls with it."""
+
+    def __init__(
+        self,
+        symbols: ctypes.Array[ctypes.c_int64],
+        output_shapes: list[tuple[int, ...]],
+        scratch_bytes: int,
+    ) -> None:
+        self.symbols = symbols
+        self.output_shapes = output_shapes
+        self.scratch_bytes = scratch_bytes
+        self.frames: list[_Frame] = []
+
+
+class Function:
+    """A function of a bundle; may be called from several threads at once."""
+
+    def __init__(self, info: FunctionInfo, memory: Memory, number: int) -> None:
+        self.info = info
+        self.name = info.name
+        self.inputs = info.inputs
+        self.outputs = info.outputs
+        self.symbols = info.symbols
+        self._memory = memory
+        self._number = number
+        self._input_dtypes = [storage_dtype(t.dtype) for t in info.inputs]
+        self._output_dtypes = [output_dtype(t.dtype) for t in info.outputs]
+        self._plans: dict[tuple[tuple[int, ...], ...], _Plan] = {}
+
+    def run(
+        self, inputs: Mapping[str, object], out: Mapping[str, Array] | None = None
+    ) -> dict[str, Array]:
+        """Runs with inputs by name and returns outputs by name.
+
+        An input is a numpy array, anything that exports DLPack or the array interface, or numbers
+        in nested lists; its dtype has to be the tensor's. `out` holds arrays for some or all
+        outputs.
+        """
+        values = self._by_name(inputs)
+        given = None
+        if out is not None:
+            given = self._outputs_by_name(out)
+        results = self._run(values, given, 0)
+        return {t.name: result for t, result in zip(self.outputs, results, strict=True)}
+
+    def __call__(
+        self, *inputs: object, out: Sequence[Array | None] | None = None
+    ) -> tuple[Array, ...]:
+        """Runs with inputs by position and returns all outputs, one or many, as a tuple."""
+        if len(inputs) != len(self.inputs):
+            raise InputError(
+                f"{self.name} takes {len(self.inputs)} inputs and got {len(inputs)}: "
+                + self.signature()
+            )
+        if out is not None and len(out) != len(self.outputs):
+            raise InputError(f"{self.name} has {len(self.outputs)} outputs, out has {len(out)}")
+        return tuple(self._run(list(inputs), out, 0))
+
+    def profile(self, inputs: Mapping[str, object]) -> tuple[dict[str, Array], Array]:
+        """Runs as `run` does; also the nanoseconds of each kernel, in the manifest's order."""
+        count = self._native().functions[self._number].kernel_count
+        ticks = np.zeros(count, np.uint64)
+        results = self._run(self._by_name(inputs), None, ticks.ctypes.data)
+        return {t.name: result for t, result in zip(self.outputs, results, strict=True)}, ticks
+
+    def scratch_bytes(self, *shapes: tuple[int, ...]) -> int:
+        """The memory that a run with inputs of these shapes needs besides inputs and outputs."""
+        return self._plan(self._native(), [tuple(shape) for shape in shapes]).scratch_bytes
+
+    def signature(self) -> str:
+        """The function with its inputs and outputs, for a person."""
+        inputs, outputs = (", ".join(map(str, ts)) for ts in (self.inputs, self.outputs))
+        return f"{self.name}({inputs}) -> ({outputs})"
+
+    def _native(self) -> Native:
+        native = self._memory.native
+        if native is None:
+            raise BundleError("the bundle is closed")
+        return native
+
+    def _by_name(self, inputs: Mapping[str, object]) -> list[object]:
+        try:
+            values = [inputs[t.name] for t in self.inputs]
+        except KeyError as error:
+            raise InputError(f'input "{error.args[0]}" is missing; {self.signature()}') from None
+        if len(inputs) != len(values):
+            known = {t.name for t in self.inputs}
+            unknown = next(name for name in inputs if name not in known)
+            raise InputError(f'there is no input "{unknown}"; {self.signature()}')
+        return values
+
+    def _outputs_by_name(self, out: Mapping[str, Array]) -> list[Array | None]:
+        known = {t.name for t in self.outputs}
+        for name in out:
+            if name not in known:
+                raise InputError(f'there is no output "{name}"; {self.signature()}')
+        return [out.get(t.name) for t in self.outputs]
+
+    def _run(
+        self, values: list[object], out: Sequence[Array | None] | None, ticks: int
+    ) -> list[Array]:
+        memory = self._memory
+        native, weights = self._native(), memory.weights
+        assert weights is not None, "an open bundle has weights"
+        arrays = list(map(dense_input, values, self.inputs, self._input_dtypes))
+        plan = self._plan(native, [a.shape for a in arrays])
+        results = self._results(plan)
+        if out is not None:
+            results = self._given_results(plan, results, out)
+            arrays = [_apart(a, results) for a in arrays]
+        frame = self._frame(plan)
+        frame.inputs[: len(arrays)] = [a.ctypes.data for a in arrays]
+        frame.outputs[: len(results)] = [r.ctypes.data for r in results]
+        scratch = self._take_scratch(plan)
+        call = frame.call
+        call.weights, call.scratch = weights.ctypes.data, scratch.ctypes.data
+        call.executor, call.kernel_ticks = memory.executor, ticks or None
+        function = native.addresses[self._number]
+        code = native.call(function, frame.call_address, frame.error_address)
+        if code:
+            raise abi.error_from(frame.error, self.info, [a.shape for a in arrays])
+        memory.give_back(scratch)
+        plan.frames.append(frame)
+        return results
+
+    def _frame(self, plan: _Plan) -> _Frame:
+        try:
+            return plan.frames.pop()
+        except IndexError:
+            return _Frame(self.info, plan.symbols)
+
+    def _results(self, plan: _Plan) -> list[Array]:
+        try:
+            return list(map(np.empty, plan.output_shapes, self._output_dtypes))
+        except (MemoryError, ValueError) as error:
+            raise RunError(f"no memory for the outputs of {self.name}: {error}") from error
+
+    def _take_scratch(self, plan: _Plan) -> Array:
+        try:
+            return self._memory.take_scratch(plan.scratch_bytes)
+        except (MemoryError, ValueError) as error:
+            raise RunError(f"{self.name} needs {plan.scratch_bytes} bytes of scratch") from error
+
+    def _given_results(
+        self, plan: _Plan, results: list[Array], out: Sequence[Array | None]
+    ) -> list[Array]:
+        chosen = [
+            result if given is None else checked_output(given, tensor, result.shape)
+            for given, tensor, result in zip(out, self.outputs, results, strict=True)
+        ]
+        for i, a in enumerate(chosen):
+            for b in chosen[:i]:
+                if np.may_share_memory(a, b):
+                    raise InputError(f"the arrays given for outputs of {self.name} overlap")
+        return chosen
+
+    def _plan(self, native: Native, shapes: list[tuple[int, ...]]) -> _Plan:
+        key = tuple(shapes)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._bind(native, shapes)
+            if len(self._plans) >= _KEPT_SHAPES:
+                self._plans.clear()
+            self._plans[key] = plan
+        return plan
+
+    def _bind(self, native: Native, shapes: list[tuple[int, ...]]) -> _Plan:
+        function = native.functions[self._number]
+        sizes = [size for shape in shapes for size in shape]
+        dims = (ctypes.c_int64 * max(1, len(sizes)))(*sizes)
+        symbols = (ctypes.c_int64 * max(1, len(self.symbols)))()
+        error = abi.Error()
+        if function.bind(
+            ctypes.addressof(dims), ctypes.addressof(symbols), ctypes.addressof(error)
+        ):
+            raise abi.error_from(error, self.info, shapes)
+        rank = sum(len(t.dims) for t in self.outputs)
+        output_dims, scratch = (ctypes.c_int64 * max(1, rank))(), ctypes.c_int64()
+        addresses = [ctypes.addressof(x) for x in (symbols, output_dims, scratch, error)]
+        if function.prepare(*addresses):
+            raise abi.error_from(error, self.info, shapes)
+        return _Plan(symbols, self._output_shapes(list(output_dims)), scratch.value)
+
+    def _output_shapes(self, dims: Sequence[int]) -> list[tuple[int, ...]]:
+        shapes: list[tuple[int, ...]] = []
+        start = 0
+        for tensor in self.outputs:
+            shapes.append(tuple(dims[start : start + len(tensor.dims)]))
+            start += len(tensor.dims)
+        return shapes
+
+
+def _apart(array: Array, results: Sequence[Array]) -> Array:
+    """The array, or a copy where it may overlap an output."""
+    if any(np.may_share_memory(array, result) for result in results):
+        return array.copy()
+    return array

@@ -68,7 +68,7 @@ class Concat(GraphOp, name="concat"):
             inside = (ZERO, at[self.axis], size)
             with nest.guarded(inside):
                 piece = nest.pull(part, at)
-            mask = nest.inside([inside])
+            mask = nest.mask([inside])
             if tile is None or mask is None:
                 tile = piece
             else:
@@ -240,7 +240,7 @@ class Pad(GraphOp, name="pad"):
         ]
         with nest.guarded(*inside):
             tile = nest.pull(self.x, at)
-        mask = nest.inside(inside)
+        mask = nest.mask(inside)
         if mask is None:
             return tile
         fill = nest.pull(self.value, []) if self.value else nest.splat(0, self.x.tensor.dtype)

@@ -154,6 +154,9 @@ class _Program:
         kind = op.output.tile
         self.tiles[op.output] = np.full(kind.shape, op.value, kind.dtype.numpy)
 
+    def _in_bounds(self, op: t.InBounds) -> None:
+        self.tiles[op.output] = self._inside(op.where, op.output.tile.shape)
+
     def _index(self, op: t.Index) -> None:
         shape = op.output.tile.shape
         value = np.broadcast_to(self._evaluate(op.value, shape), shape)

@@ -168,19 +168,25 @@ class Nest(KernelBuilder):
         return simplify(simple.substitute(found), self._ranges) if found else simple
 
     def bounds(self, *used: Expr) -> list[Bound]:
-        """The bounds that an access needs whose index uses these expressions."""
+        """The bounds that a read needs whose index uses these expressions."""
+        symbols = {a for e in used for a in e.symbols()}
+        guards = [
+            (self.settle(low), self.settle(e), self.settle(high))
+            for low, e, high in self.guards
+            if not symbols.isdisjoint(e.symbols())
+        ]
+        return [b for b in [*self.place_bounds(*used), *guards] if not self._proved(b)]
+
+    def place_bounds(self, *used: Expr) -> list[Bound]:
+        """The bounds of the axes that these expressions use, where their placement may leave them."""
         names = dict.fromkeys(a for e in used for a in e.symbols() if a in self.places)
         out: list[Bound] = []
         for name in names:
-            place = self.places[name]
-            if place.bounded:
-                low, high = self.axes[name]
-                out.append((low, place.value, high + 1))
-        symbols = {a for e in used for a in e.symbols()}
-        for low, e, high in self.guards:
-            if not symbols.isdisjoint(e.symbols()):
-                out.append((self.settle(low), self.settle(e), self.settle(high)))
-        return [b for b in dict.fromkeys(out) if not self._proved(b)]
+            place, (low, high) = self.places[name], self.axes[name]
+            bound = (low, place.value, high + 1)
+            if place.bounded and not self._proved(bound):
+                out.append(bound)
+        return out
 
     def _proved(self, bound: Bound) -> bool:
         low, e, high = bound
@@ -259,7 +265,7 @@ class Nest(KernelBuilder):
         at = self.settle(e)
         return self.index(at, self.shape(at))
 
-    def inside(self, bounds: Sequence[Bound]) -> Value | None:
+    def mask(self, bounds: Sequence[Bound]) -> Value | None:
         """A bool tile that tells where lo <= e < hi holds for each; None where that is proved."""
         settled = [(self.settle(a), self.settle(e), self.settle(b)) for a, e, b in bounds]
         left = [b for b in settled if not self._proved(b)]
@@ -267,7 +273,7 @@ class Nest(KernelBuilder):
             return None
         flat = tuple(normal(e) for b in left for e in b)
         shape = self.shape(*(e for b in left for e in b))
-        return self.value(t.Inside(flat, type=TileType(BOOL, *shape)))
+        return self.value(t.InBounds(flat, type=TileType(BOOL, *shape)))
 
     def multiply_add(self, a: Value, b: Value, accumulator: Value) -> Value:
         """a * b + accumulator, rounded once where the target can."""
@@ -287,12 +293,12 @@ class Nest(KernelBuilder):
         kind = self.outputs[number].tensor
         at = self.settle(kind.address(list(index)))
         padding = padding_bounds(kind, index)
-        mask = self.inside(padding) if padding else None
+        mask = self.mask(padding) if padding else None
         if mask is not None:
             tile = self.select(
                 mask, tile, self.full((1, 1), zero_of(tile.tile.dtype), tile.tile.dtype)
             )
-        where = self.bounds(*index)
+        where = self.place_bounds(*index)
         shape = self.shape(at)
         tile = self.spread(self.cast(tile, kind.dtype), shape)
         self.store(self._output_buffers[number], at, tile, where)

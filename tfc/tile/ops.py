@@ -110,7 +110,7 @@ class Index(TileOp, name="index"):
         self.require(self.output.tile.dtype == I64, "T5", "index gives i64")
 
 
-class Inside(TileOp, name="inside"):
+class InBounds(TileOp, name="in_bounds"):
     """A bool tile: whether lo <= e < hi holds for each triple of `where`.
 
     It is a bound like those of accesses, so that a backend drops it where it is proved.
@@ -122,7 +122,7 @@ class Inside(TileOp, name="inside"):
 
     def verify(self) -> None:
         self.require(len(self.where) % 3 == 0, "T2", "`where` holds triples (lo, e, hi)")
-        self.require(self.output.tile.dtype == BOOL, "T5", "inside gives bool")
+        self.require(self.output.tile.dtype == BOOL, "T5", "in_bounds gives bool")
 
 
 class Map(TileOp, name="map"):

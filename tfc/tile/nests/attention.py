@@ -119,7 +119,7 @@ class _Attention:
             if self.operands.mask is not None:
                 mask = nest.pull(self.operands.mask, self._at(self.operands.mask, self._row, "k0"))
                 scores = nest.map("add", scores, mask)
-            inside = nest.inside([(as_expr(0), symbol("k0"), as_expr(self.keys))])
+            inside = nest.mask([(as_expr(0), symbol("k0"), as_expr(self.keys))])
         if inside is not None:
             scores = nest.select(inside, scores, nest.full((1, 1), -math.inf, self.kind))
         return nest.stage(scores)

@@ -149,10 +149,7 @@ class Convolution:
         across = self.horizontal.place(self.ow, kw)
         down = self.vertical.place(self.oh, kh)
         group = self._group_channels()
-        with (
-            nest.ranged(j, 0, self.horizontal.taps),
-            nest.ranged(i, 0, self._padded_channels(depth), depth),
-        ):
+        with nest.ranged(j, 0, self.horizontal.taps), nest.ranged(i, 0, self.steps):
             nest.tile(rows, depth)
             with (
                 nest.placed_inside(k0=i * depth + (C if depth > 1 else 0), k2=j),

@@ -272,7 +272,7 @@ def _accumulate(
     def body(variables: list[Expr], carried: list[Value]) -> list[Value]:
         with _reduced_tile(nest, domain, variables, lane, size):
             x = nest.pull(r.x, domain.index)
-            inside = nest.inside(_reduced_bounds(domain))
+            inside = nest.mask(_reduced_bounds(domain))
             if inside is not None:
                 x = nest.select(inside, x, nest.full((1, 1), start, kind))
             x = nest.spread(x, shape)

@@ -64,7 +64,7 @@ def pool(
         inside = [(as_expr(0), e, as_expr(w.size)) for w, e in zip(windows, places, strict=True)]
         with nest.guarded(*inside):
             element = nest.pull(x, [*index[:2], *places])
-        mask = nest.inside(inside)
+        mask = nest.mask(inside)
         if mask is not None:
             element = nest.select(mask, element, nest.full((1, 1), start, kind))
         out = [nest.map(COMBINE[function], carried[0], nest.spread(element, shape))]
@@ -90,7 +90,7 @@ def _count(
         (as_expr(-low), e, as_expr(w.size) + high)
         for e, w, (low, high) in zip(places, windows, counted, strict=True)
     ]
-    mask = nest.inside(triples)
+    mask = nest.mask(triples)
     kind = count.tile.dtype
     one = nest.full((1, 1), 1, kind)
     if mask is not None:
@@ -126,7 +126,7 @@ def convolution_by_windows(
             inside = [(as_expr(0), e, as_expr(w.size)) for w, e in zip(windows, at, strict=True)]
             with nest.guarded(*inside):
                 element = nest.pull(x, [index[0], first + channel, *at])
-            mask = nest.inside(inside)
+            mask = nest.mask(inside)
             if mask is not None:
                 element = nest.select(mask, element, nest.full((1, 1), 0, kind))
             factor = nest.pull(weight, [index[1], channel, *taps_of])

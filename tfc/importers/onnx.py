@@ -1,0 +1,423 @@
+"""Imports an ONNX model as a module of graph ops.
+
+`import_onnx` is the entry. Names are the model's own. What the graph computes from shapes is
+tracked as expressions of dimensions (`onnx_known`), so it leaves no op behind. Nodes that cannot
+be imported are collected, and one error names all of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tfc.importers import onnx_handlers
+from tfc.importers.onnx_context import (
+    Array,
+    Context,
+    Entry,
+    Known,
+    One,
+    Result,
+    dtype_of_code,
+)
+from tfc.importers.onnx_known import evaluate
+from tfc.importers.onnx_model import Attribute, Function, Graph, Model, Node, ValueInfo
+from tfc.importers.onnx_registry import (
+    NEWEST_OPSET,
+    OLDEST_OPSET,
+    Registered,
+    find_handler,
+    nearest_names,
+)
+from tfc.importers.onnx_symbols import Symbols
+from tfc.importers.onnx_tensor import Tensor
+from tfc.importers.onnx_wire import read_model
+from tfc.ir import core
+from tfc.ir.builder import Builder
+from tfc.ir.core import OPS, Block, Location, Module, SymbolRef, Value
+from tfc.ir.errors import TfcError, UnsupportedError
+from tfc.ir.expr import Dim
+from tfc.ir.types import I64, TensorType
+from tfc.ir.weights import INLINE_BYTES, Dense, Weights
+
+MAX_CALL_DEPTH = 32  # of functions that call functions
+
+
+def import_onnx(path: str | os.PathLike[str], *, dims: Mapping[str, int] | None = None) -> Module:
+    """The module of an ONNX file, with the function `main`.
+
+    `dims` fixes symbolic dimensions by the model's own names. Weights stay in the mapped file.
+    TfcError: the file or the model is wrong. UnsupportedError: it needs what tfc does not have; the
+    message lists every such node.
+    """
+    return Importer(read_model(path), dims or {}).run()
+
+
+@dataclass(slots=True)
+class Scope:
+    """The names that a node sees, and the function that it stands in, if any."""
+
+    entries: dict[str, Entry]
+    opsets: Mapping[str, int]
+    outer: Scope | None = None
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    call: str = ""  # the names of the calls that lead here
+    depth: int = 0
+
+    def find(self, name: str) -> Entry | None:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.entries:
+                return scope.entries[name]
+            scope = scope.outer
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A node (or value) that cannot be imported, and why; `unsupported`: it is legal ONNX."""
+
+    what: str
+    why: str
+    unsupported: bool
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.why}"
+
+
+class Importer:
+    """Builds the module of one model."""
+
+    def __init__(self, model: Model, dims: Mapping[str, int]) -> None:
+        self.model = model
+        self.file = model.path.name
+        self.module = Module(Weights(), model.path.stem)
+        self.problems: list[Problem] = []
+        self.symbols = Symbols(_dimension_names(model.graph), dims)
+        self.module.dims.update(self.symbols.infos)
+        self.body = Block()
+        self.builder = Builder(self.body)
+        self._last_constant: core.Op | None = None
+        self._names: set[str] = set()
+        onnx_handlers.register()
+
+    # ---- the model
+
+    def run(self) -> Module:
+        graph = self.model.graph
+        self._check_opset(self.model.opset_imports)
+        for name in graph.sparse_initializers:
+            self._problem(f"initializer {name!r}", "sparse tensors are not supported")
+        scope = Scope({}, self.model.opset_imports)
+        for value in graph.feeds:
+            scope.entries[value.name] = self._input(value)
+        self._add_initializers(graph, scope)
+        self.import_nodes(graph.nodes, scope)
+        outputs = [scope.entries[value.name] for value in graph.outputs]
+        self._check_outputs(graph, outputs)
+        self._raise_problems()
+        values = [self.materialize(entry) for entry in outputs]
+        self.body.append(OPS["return"](values))
+        names = [value.name for value in graph.outputs]
+        self.module.functions["main"] = core.Function("main", self.body, names)
+        return self.module
+
+    def _check_opset(self, opsets: Mapping[str, int]) -> None:
+        opset = opsets.get("", NEWEST_OPSET)
+        if not OLDEST_OPSET <= opset <= NEWEST_OPSET:
+            known = f"{OLDEST_OPSET} to {NEWEST_OPSET}"
+            where = self.model.file.location
+            raise UnsupportedError(f"opset {opset} is not supported, only {known}", where=where)
+
+    def _input(self, value: ValueInfo) -> Entry:
+        """The argument of the function for an input; missing where its type is beyond us."""
+        what = f"input {value.name!r}"
+        if value.kind != "tensor":
+            self._problem(what, f"type {value.kind or 'none'} is not supported, only tensors are")
+            return Entry()
+        if value.dims is None:
+            self._problem(what, "a tensor of unknown rank is not supported")
+            return Entry()
+        try:
+            dtype = dtype_of_code(value.dtype)
+        except UnsupportedError as error:
+            self._problem(what, error.message)
+            return Entry()
+        dims = [self._dim(dim, value.name, axis) for axis, dim in enumerate(value.dims)]
+        self._names.add(value.name)
+        return Entry(self.body.add_arg(TensorType(dtype, tuple(dims)), value.name))
+
+    def _dim(self, dim: int | str | None, name: str, axis: int) -> Dim:
+        if isinstance(dim, int):
+            return dim
+        return self.symbols[dim if dim is not None else _unnamed(name, axis)]
+
+    def _add_initializers(self, graph: Graph, scope: Scope) -> None:
+        location = self.location("")
+        for name, tensor in graph.initializers.items():
+            scope.entries[name] = self.tensor_entry(tensor, name, location)
+
+    def tensor_entry(self, tensor: Tensor, name: str, location: Location) -> Entry:
+        """An entry for a tensor of the file; a missing one where its type is beyond us."""
+        try:
+            dtype_of_code(tensor.dtype)
+        except UnsupportedError as error:
+            self._problem(f"tensor {name!r}", error.message)
+            return Entry()
+        return Entry(tensor=tensor, name=name, location=location)
+
+    def _check_outputs(self, graph: Graph, outputs: Sequence[Entry]) -> None:
+        for value, entry in zip(graph.outputs, outputs, strict=True):
+            if entry.is_missing or value.kind != "tensor" or not value.dtype:
+                continue
+            declared, found = dtype_of_code(value.dtype), entry.type
+            if found.dtype != declared:
+                what = f"output {value.name!r} is declared as {declared}, but is {found}"
+                raise TfcError(what, where=self.model.file.location)
+
+    # ---- nodes
+
+    def import_nodes(self, nodes: Sequence[Node], scope: Scope) -> None:
+        for node in nodes:
+            with self.builder.at(self.location(scope.call + _node_name(node))):
+                results = self._results(node, scope)
+            for name, result in zip(node.outputs, results, strict=False):
+                if name:
+                    scope.entries[name] = self._bound(name, result, scope)
+
+    def _results(self, node: Node, scope: Scope) -> Sequence[One]:
+        """What the outputs of a node are; missing entries and a problem where it is beyond us."""
+        missing = [Entry() for _ in node.outputs]
+        function = self.model.functions.get((node.domain, node.op_type, node.overload))
+        if function is not None:
+            return self._call(function, node, scope)
+        handler = self._handler(node, scope)
+        inputs = [scope.find(name) if name else None for name in node.inputs]
+        if handler is None or any(entry and entry.is_missing for entry in inputs):
+            return missing
+        context = Context(self, node, scope, inputs, handler.version, self.builder)
+        try:
+            return _import_node(handler, context)
+        except TfcError as error:
+            # An element type that an op does not take is C1 in every op's docstring.
+            unsupported = isinstance(error, UnsupportedError) or ": C1: " in error.message
+            hint = f" ({error.hint})" if error.hint else ""
+            self._node_problem(node, scope, error.message + hint, unsupported)
+            return missing
+
+    def _handler(self, node: Node, scope: Scope) -> Registered | None:
+        opset = scope.opsets.get(node.domain)
+        if opset is None:
+            domain = node.domain or "ai.onnx"
+            why = f"the model does not import the operators of domain {domain!r}"
+            self._node_problem(node, scope, why, unsupported=False)
+            return None
+        handler = find_handler(node.domain, node.op_type, opset)
+        if handler is None:
+            near = nearest_names(node.domain, node.op_type)
+            hint = f"; there is {' and '.join(near)}" if near else ""
+            self._node_problem(node, scope, f"the operator is not supported{hint}", True)
+            for graph in node.graphs:
+                self._list_unknown(graph.nodes, scope)
+        return handler
+
+    def _list_unknown(self, nodes: Sequence[Node], scope: Scope) -> None:
+        """Name the operators that nothing imports in a graph that is not imported itself."""
+        inner = Scope({}, scope.opsets, scope, call=scope.call)
+        for node in nodes:
+            if (node.domain, node.op_type, node.overload) not in self.model.functions:
+                self._handler(node, inner)
+
+    def _bound(self, name: str, result: One, scope: Scope) -> Entry:
+        if isinstance(result, Entry):
+            if result.tensor is not None and not result.name:
+                result.name, result.location = scope.call + name, self.builder.location
+            return result
+        if isinstance(result, Known):
+            return Entry(known=result, name=scope.call + name, location=self.builder.location)
+        if not result.name:
+            result.name = self._fresh(scope.call + name)
+        return Entry(result)
+
+    def _fresh(self, name: str) -> str:
+        chosen, count = name, 0
+        while chosen in self._names:
+            count += 1
+            chosen = f"{name}_{count}"
+        self._names.add(chosen)
+        return chosen
+
+    # ---- functions of the model
+
+    def _call(self, function: Function, node: Node, scope: Scope) -> Sequence[Entry]:
+        """Import the body of a function in place of a node that calls it."""
+        if scope.depth >= MAX_CALL_DEPTH:
+            raise TfcError(
+                f"functions call each other deeper than {MAX_CALL_DEPTH}",
+                where=f"{self.model.file.location}: {node.label}",
+            )
+        self._check_call(function, node)
+        given = [scope.find(name) if name else None for name in node.inputs]
+        names = zip(function.inputs, given, strict=False)
+        inner = Scope(
+            {name: entry for name, entry in names if entry is not None},
+            function.opset_imports,
+            attributes={**function.defaults, **_resolved(node, scope)},
+            call=f"{scope.call}{_node_name(node)}/",
+            depth=scope.depth + 1,
+        )
+        # An absent optional input stays absent inside.
+        self.import_nodes([_without_absent(n, inner, function) for n in function.nodes], inner)
+        return [inner.entries.get(name, Entry()) for name in function.outputs]
+
+    def _check_call(self, function: Function, node: Node) -> None:
+        where = f"{self.model.file.location}: {node.label}"
+        if len(node.inputs) > len(function.inputs) or len(node.outputs) > len(function.outputs):
+            raise TfcError(f"more inputs or outputs than {function.label} has", where=where)
+        known = {*function.attributes, *function.defaults}
+        unknown = [name for name in node.attributes if name not in known]
+        if unknown:
+            raise TfcError(f"{function.label} has no attribute {unknown[0]!r}", where=where)
+        self._check_opset(function.opset_imports)
+
+    # ---- values
+
+    def materialize(self, entry: Entry) -> Value:
+        """The value of the IR for an entry: constants and dimensions are made at the top, once."""
+        if entry.value is None:
+            if entry.tensor is not None:
+                entry.value = self._tensor_constant(entry.tensor, entry)
+            else:
+                assert entry.known is not None, "a missing entry has no value"
+                entry.value = self._known_value(entry.known, entry.location)
+            if entry.name:
+                entry.value.name = self._fresh(entry.name)
+        return entry.value
+
+    def _tensor_constant(self, tensor: Tensor, entry: Entry) -> Value:
+        if tensor.raw_bytes <= INLINE_BYTES:
+            return self.constant(tensor.array(), entry.location)
+        kind = entry.type
+        name = entry.name or "weight"
+        while name in self.module.weights:
+            name += "_"
+        self.module.weights.define(name, kind, tensor.array)
+        return self._at_top(OPS["constant"](SymbolRef(name), kind), entry.location)
+
+    def constant(self, array: Array, location: Location) -> Value:
+        """A small constant at the top of the function."""
+        dense = Dense(array)
+        return self._at_top(OPS["constant"](dense, dense.type), location)
+
+    def _known_value(self, known: Known, location: Location) -> Value:
+        if known.is_constant:
+            return self.constant(known.array(), location)
+        sizes = [self._dim_vector(dim, location) for dim in known.elements.flat]
+        value = sizes[0]
+        if len(sizes) > 1:
+            value = self._at_top(OPS["concat"](sizes, axis=0), location)
+        if value.tensor.shape != known.type.shape:
+            value = self._at_top(OPS["reshape"](value, known.type.shape), location)
+        if known.dtype != I64:
+            value = self._at_top(OPS["cast"](value, known.dtype), location)
+        return value
+
+    def _dim_vector(self, dim: Dim, location: Location) -> Value:
+        """A dimension as a vector of one element."""
+        if isinstance(dim, int):
+            return self.constant(np.array([dim], np.int64), location)
+        scalar = self._at_top(OPS["dim_value"](dim), location)
+        return self._at_top(OPS["reshape"](scalar, (1,)), location)
+
+    def _at_top(self, op: core.Op, location: Location) -> Value:
+        """Insert an op before everything but its like, where all that follows can use it."""
+        before = self._last_constant.next if self._last_constant else self.body.first
+        op.location = location
+        self.body.insert(op, before)
+        self._last_constant = op
+        return op.result
+
+    # ---- locations and problems
+
+    def location(self, node: str) -> Location:
+        return Location((f"{self.file}:{node}" if node else self.file,))
+
+    def _problem(self, what: str, why: str) -> None:
+        self.problems.append(Problem(what, why, True))
+
+    def _node_problem(self, node: Node, scope: Scope, why: str, unsupported: bool) -> None:
+        opset = scope.opsets.get(node.domain, "?")
+        entries = [scope.find(name) if name else None for name in node.inputs]
+        types = ", ".join("_" if entry is None else str(entry) for entry in entries)
+        inside = f" in {scope.call.rstrip('/')}" if scope.call else ""
+        what = f"{node.label}{inside}, opset {opset}, of ({types})"
+        self.problems.append(Problem(what, why, unsupported))
+
+    def _raise_problems(self) -> None:
+        where = self.model.file.location
+        wrong = [problem for problem in self.problems if not problem.unsupported]
+        if wrong:
+            raise TfcError("\n".join(map(str, wrong)), where=where)
+        if self.problems:
+            count = len(self.problems)
+            lines = "\n".join(f"  {problem}" for problem in self.problems)
+            head = f"{count} part{'s' * (count > 1)} of the model not supported"
+            raise UnsupportedError(f"{head}:\n{lines}", where=where)
+
+
+def _import_node(handler: Registered, context: Context) -> list[One]:
+    """The results of a node: known elements where possible, else ops."""
+    known = evaluate(context)
+    results = _as_list(handler.handler(context) if known is None else known)
+    if known is None:
+        context.check_used()
+    needed = max((i + 1 for i, name in enumerate(context.node.outputs) if name), default=0)
+    if needed > len(results):
+        raise context.unsupported(f"output {len(results)} is used, which tfc does not compute")
+    return results
+
+
+def _as_list(results: Result) -> list[One]:
+    return [results] if isinstance(results, One) else list(results)
+
+
+def _node_name(node: Node) -> str:
+    return node.name or f"{node.op_type}_{node.index}"
+
+
+def _dimension_names(graph: Graph) -> Iterator[str]:
+    """The names of the symbolic dimensions of the inputs; unnamed ones are named by their place."""
+    for value in graph.feeds:
+        for axis, dim in enumerate(value.dims or ()):
+            if not isinstance(dim, int):
+                yield dim if dim is not None else _unnamed(value.name, axis)
+
+
+def _unnamed(name: str, axis: int) -> str:
+    return f"{name}_dim_{axis}"
+
+
+def _resolved(node: Node, scope: Scope) -> dict[str, Attribute]:
+    """The attributes of a node, references to those of the function that it stands in replaced."""
+    from tfc.importers.onnx_model import Reference
+
+    found: dict[str, Attribute] = {}
+    for name, attribute in node.attributes.items():
+        if not isinstance(attribute.value, Reference):
+            found[name] = attribute
+        elif attribute.value.name in scope.attributes:
+            found[name] = scope.attributes[attribute.value.name]
+    return found
+
+
+def _without_absent(node: Node, scope: Scope, function: Function) -> Node:
+    """A node of a function with absent optional inputs of the call as absent inputs."""
+    from dataclasses import replace
+
+    absent = [name for name in function.inputs if name not in scope.entries]
+    if not any(name in absent for name in node.inputs):
+        return node
+    return replace(node, inputs=tuple("" if name in absent else name for name in node.inputs))

@@ -31,9 +31,7 @@ from tfc.ir.fields import (
     result_type,
     variadic,
 )
-from tfc.ir.fields import (
-    SymbolRef as SymbolRef,
-)
+from tfc.ir.fields import SymbolRef as SymbolRef
 from tfc.ir.types import BufferType, TensorType, TileType, Type
 
 if TYPE_CHECKING:
@@ -163,6 +161,8 @@ class Op:
     region_fields: ClassVar[tuple[RegionField, ...]] = ()
     result_fields: ClassVar[tuple[ResultField, ...]] = ()
     explicit_types: ClassVar[bool] = False
+    own_symbols: ClassVar[tuple[str, ...]] = ()
+    """Symbols that its attributes may use besides those in scope, such as the axes of a tile."""
 
     def __init_subclass__(cls, name: str = "") -> None:
         if not name:
@@ -273,6 +273,10 @@ class Op:
 
     def verify(self) -> None:
         """Checks what `infer` does not; raises TfcError through `require`."""
+
+    def binds(self) -> list[str]:
+        """Symbols that it makes: the variable of a loop for its regions, a size found in data."""
+        return []
 
     def require(self, condition: bool, constraint: str, message: str, hint: str = "") -> None:
         """Raises a TfcError that cites a numbered constraint of the op's docstring ("C1")."""

@@ -77,10 +77,15 @@ class AttributeField(Field):
 
 
 class RegionField(Field):
-    """A region, which follows its keyword (the field's name) in the text."""
+    """A region, which follows its keyword in the text."""
 
     position = 0
     required = False
+
+    @property
+    def keyword(self) -> str:
+        """The field's name, without the underscore that sets it off from Python's own words."""
+        return self.name.rstrip("_")
 
     def __get__(self, op: Op | None, owner: type) -> Any:
         return self if op is None else op.regions[self.position]

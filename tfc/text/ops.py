@@ -356,7 +356,7 @@ class OpReader:
     def _regions(
         self, cls: type[Op], token: Token, regions: list[tuple[Token, Block]]
     ) -> list[Block]:
-        wanted = [f.name for f in cls.region_fields]
+        wanted = [f.keyword for f in cls.region_fields]
         for number, (keyword, _) in enumerate(regions):
             if number == len(wanted) or keyword.value != wanted[number]:
                 known = f"its regions are {', '.join(wanted)}" if wanted else "it has no regions"

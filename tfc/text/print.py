@@ -150,7 +150,7 @@ class Printer:
         if op.results:
             clauses.append(f" : {', '.join([self._type(v.type) for v in op.results])}")
         for field, block in zip(op.region_fields, op.regions, strict=True):
-            clauses.append(self._open(field.name, block))
+            clauses.append(self._open(field.keyword, block))
             self.lines[place] = "".join(clauses)
             self._scoped(block, indent + STEP)
             place = len(self.lines)

@@ -49,6 +49,7 @@ def broadcast(op: Op, values: list[Value]) -> tuple[int, int]:
 
 class TileOp(Op):
     level: ClassVar[str] = "tile"
+    own_symbols: ClassVar[tuple[str, ...]] = (ROW, COLUMN)
 
 
 class Load(TileOp, name="load"):
@@ -259,6 +260,9 @@ class For(TileOp, name="for"):
     step: int = attribute("int", 1)
     unroll: bool = attribute("bool", False)
     do: Block = region()
+
+    def binds(self) -> list[str]:
+        return [self.index]
 
     def infer(self) -> list[Type]:
         return [v.type for v in self.inits]

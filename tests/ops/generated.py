@@ -14,7 +14,7 @@ SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
 
 @st.composite
 def arrays(draw: Any, dtype: DType, shape: tuple[int, ...], *, special: bool = False) -> np.ndarray:
-    """Random numbers of a shape: floats of moderate size, any integer; `special`: some NaN, infinities."""
+    """Random numbers of a shape; `special` mixes NaN and infinities into some floats."""
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     if dtype.is_float:
         found = generator.normal(size=shape)

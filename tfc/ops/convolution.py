@@ -15,7 +15,7 @@ import numpy as np
 from tfc.ir.core import Value, attribute, operand, optional, result
 from tfc.ir.expr import Dim, as_expr, normal
 from tfc.ir.types import FLOATS, DType, Layout, TensorType, Type
-from tfc.ops.base import NUMERIC, Array, Composite, GraphOp, Shape, narrow, widen
+from tfc.ops.base import NUMERIC, Array, Composite, GraphOp, Shape, narrow, static, widen
 from tfc.ops.linalg import exact_operand
 from tfc.ops.reduction import ReduceMax, lowest
 from tfc.ops.reduction_composite import ReduceMean
@@ -110,7 +110,8 @@ class Windowed(GraphOp):
     def _count(self, window: Window, size: Dim) -> Dim:
         padding = window.low + window.high + window.overhang
         message = f"a window reaches over {window.reach} places, more than the padded axis has"
-        self.at_most(window.reach, as_expr(size) + padding, "C4", message)
+        needed = window.reach if window.reach > 1 else 0
+        self.at_most(needed, as_expr(size) + padding, "C4", message)
         return window.count(size)
 
 
@@ -119,6 +120,10 @@ def gather_windows(x: Array, windows: Sequence[Window], fill: float | int) -> Ar
     spatial = tuple(range(2, x.ndim))
     widths = [(0, 0), (0, 0), *((w.low, w.high + w.overhang) for w in windows)]
     padded = np.pad(x, widths, constant_values=fill)
+    if 0 in padded.shape[2:]:
+        counts = [w.count(n) for w, n in zip(windows, x.shape[2:], strict=True)]
+        shape = (*x.shape[:2], *static(tuple(counts)), *(w.taps for w in windows))
+        return np.zeros(shape, x.dtype)
     reach = tuple(w.reach for w in windows)
     every = np.lib.stride_tricks.sliding_window_view(padded, reach, spatial)
     places = tuple(slice(None, None, w.stride) for w in windows)
@@ -136,7 +141,7 @@ class Conv(Windowed, name="conv"):
     C2: x has 1 to 3 spatial axes; weight has the same rank as x.
     C3: each list has one entry for each spatial axis, or none; strides and dilations are at least
         1.
-    C4: a window is no larger than the padded axis.
+    C4: a window of several places is no larger than the padded axis.
     C5: `groups` is positive and divides the input's and the output's channels; weight has C/groups
         in.
     C6: `bias` is a vector of one element for each output channel.
@@ -272,7 +277,7 @@ class MaxPool(Pool, name="max_pool"):
     C2: x has 1 to 3 spatial axes.
     C3: each list has one entry for each spatial axis, or none; kernel, strides, dilations are at
         least 1.
-    C4: a window is no larger than the padded axis.
+    C4: a window of several places is no larger than the padded axis.
 
     `overhang`: see `Pool`. Source: ONNX MaxPool-22 (without its second output).
 
@@ -307,7 +312,7 @@ class AveragePool(Pool, name="average_pool"):
     C2: x has 1 to 3 spatial axes.
     C3: each list has one entry for each spatial axis, or none; kernel, strides, dilations are at
         least 1.
-    C4: a window is no larger than the padded axis.
+    C4: a window of several places is no larger than the padded axis.
 
     `overhang`: see `Pool`. Source: ONNX AveragePool-22.
 

@@ -191,7 +191,7 @@ class _Run:
                 return list(found) if isinstance(found, tuple | list) else [found]
 
     def launch(self, op: Launch, arrays: list[Array]) -> list[Array]:
-        """The operands and then the results are the kernel's buffers, flat as they lie in memory."""
+        """The operands, then the results are the kernel's buffers, flat as they lie in memory."""
         from tfc.tile.interpret import run_kernel
 
         kernel = self.module.kernels.get(op.kernel.name)

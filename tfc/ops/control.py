@@ -191,6 +191,10 @@ class Launch(GraphOp, name="launch"):
       %y = launch(%x) {kernel = @copy} : tensor<Sxf32>
       return %y
     }
+    kernel @copy(%a: buffer<Sxf32>, %b: buffer<Sxf32, out>) grid(p0 = S) {
+      %t = load(%a) {at = (p0)} : tile<1x1xf32>
+      store(%b, %t) {at = (p0)}
+    }
     ```
     """
 

@@ -204,8 +204,8 @@ class Expand(View, name="expand"):
     Source: ONNX Expand-13, with the common shape computed when it is imported.
 
     ```mlir
-    func @main(%x: tensor<Bx1xf32>) -> (%y: tensor<2xBxSxf32>) {
-      %y = expand(%x) {shape = [2, (B), (S)]} : tensor<2xBxSxf32>
+    func @main(%x: tensor<Bx1xf32>) -> (%y: tensor<2xBx(B+1)xf32>) {
+      %y = expand(%x) {shape = [2, (B), (B+1)]} : tensor<2xBx(B+1)xf32>
       return %y
     }
     ```

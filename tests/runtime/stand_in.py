@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import subprocess
 import tempfile
@@ -17,7 +16,6 @@ from tfc.bundle_link import RUNTIME, compile_support, link, zig_binary
 
 BIAS = np.array([0.5, -1.0, 2.0, 8.0], np.float32)
 MACHINE = {"x86_64": "x86_64", "aarch64": "aarch64"}[platform.machine()]
-SOURCE = Path(__file__).with_name("stand_in.c")
 
 MAIN = FunctionInfo(
     "main",
@@ -38,19 +36,19 @@ TURN = FunctionInfo(
 
 
 @cache
-def code(machine: str = MACHINE) -> bytes:
-    """The stand-in, linked with the support objects."""
+def code(machine: str = MACHINE, source: str = "stand_in.c") -> bytes:
+    """A C file of this folder in place of generated code, linked with the support objects."""
     triple = f"{machine}-linux-gnu"
     with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder) / "stand_in.o"
-        compile_c(SOURCE, result, triple)
+        result = Path(folder) / "generated.o"
+        compile_c(Path(__file__).with_name(source), result, triple)
         return link([result.read_bytes(), *compile_support(triple)])
 
 
 def compile_c(source: Path, result: Path, triple: str) -> None:
     flags = ("-c", "-O2", "-fPIC", "-fvisibility=hidden", "-g0", "-Wall", "-Werror")
     command = [zig_binary(), "cc", *flags, "-target", triple, f"-I{RUNTIME}"]
-    subprocess.run([*command, str(source), "-o", str(result)], check=True, env=os.environ)
+    subprocess.run([*command, str(source), "-o", str(result)], check=True)
 
 
 def spec(**changes: Any) -> BundleSpec:
@@ -71,9 +69,13 @@ def spec(**changes: Any) -> BundleSpec:
 
 @cache
 def bundle_bytes() -> bytes:
+    return written(spec())
+
+
+def written(made: BundleSpec) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.tfb"
-        write(path, spec())
+        write(path, made)
         return path.read_bytes()
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -96,7 +98,6 @@ class Function:
         self._memory = memory
         self._number = number
         self._input_dtypes = [storage_dtype(t.dtype) for t in info.inputs]
-        self._output_dtypes = [output_dtype(t.dtype) for t in info.outputs]
         self._plans: dict[tuple[tuple[int, ...], ...], _Plan] = {}
 
     def run(
@@ -176,9 +177,10 @@ class Function:
         assert weights is not None, "an open bundle has weights"
         arrays = list(map(dense_input, values, self.inputs, self._input_dtypes))
         plan = self._plan(native, [a.shape for a in arrays])
-        results = self._results(plan)
-        if out is not None:
-            results = self._given_results(plan, results, out)
+        if out is None:
+            results = self._results(plan)
+        else:
+            results = self._given_results(plan, out)
             arrays = [_apart(a, results) for a in arrays]
         frame = self._frame(plan)
         frame.inputs[: len(arrays)] = [a.ctypes.data for a in arrays]
@@ -201,6 +203,10 @@ class Function:
         except IndexError:
             return _Frame(self.info, plan.symbols)
 
+    @cached_property
+    def _output_dtypes(self) -> list[np.dtype[Any]]:
+        return [output_dtype(t.dtype) for t in self.outputs]
+
     def _results(self, plan: _Plan) -> list[Array]:
         try:
             return list(map(np.empty, plan.output_shapes, self._output_dtypes))
@@ -213,12 +219,12 @@ class Function:
         except (MemoryError, ValueError) as error:
             raise RunError(f"{self.name} needs {plan.scratch_bytes} bytes of scratch") from error
 
-    def _given_results(
-        self, plan: _Plan, results: list[Array], out: Sequence[Array | None]
-    ) -> list[Array]:
+    def _given_results(self, plan: _Plan, out: Sequence[Array | None]) -> list[Array]:
         chosen = [
-            result if given is None else checked_output(given, tensor, result.shape)
-            for given, tensor, result in zip(out, self.outputs, results, strict=True)
+            np.empty(shape, output_dtype(tensor.dtype))
+            if given is None
+            else checked_output(given, tensor, shape)
+            for given, tensor, shape in zip(out, self.outputs, plan.output_shapes, strict=True)
         ]
         for i, a in enumerate(chosen):
             for b in chosen[:i]:

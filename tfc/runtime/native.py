@@ -9,7 +9,6 @@ from __future__ import annotations
 import _ctypes
 import ctypes
 import os
-import tempfile
 import threading
 import weakref
 
@@ -120,6 +119,8 @@ def _is_loaded(path: str) -> bool:
 
 
 def _open_from_disk(image: bytes, reason: Exception) -> ctypes.CDLL:
+    import tempfile  # 3 ms that only this exception pays
+
     try:
         with tempfile.NamedTemporaryFile(prefix="tfc-", suffix=".so") as file:
             file.write(image)

@@ -46,13 +46,14 @@ typedef struct {
   int32_t started; /* workers; changed under the lock */
   int32_t owner;   /* process, where the kernel cannot zero the mapping in a child */
   pthread_t workers[MAX_THREADS];
-  /* The loop: written while the gate is shut and nobody is inside. */
-  _Alignas(64) void (*fn)(void *arg, int64_t index);
+  /* The loop, in one cache line, since a worker needs all of it at once. What follows the gate is
+   * written while it is shut and nobody is inside. */
+  _Alignas(64) uint64_t gate;
+  int64_t next;
+  void (*fn)(void *arg, int64_t index);
   void *arg;
   int64_t n;
   int64_t chunk;
-  _Alignas(64) uint64_t gate;
-  _Alignas(64) int64_t next;
   _Alignas(64) uint32_t epoch; /* sleepers wait for a change of this */
   uint32_t sleepers;
 } pool_state;

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .errors import InputError
 from .index import TensorInfo
 
-Array = NDArray[Any]
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 _NUMPY_NAMES = {
     **{"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "uint16"},
@@ -36,7 +35,7 @@ def output_dtype(name: str) -> np.dtype[Any]:
     if name != "bf16":
         return storage_dtype(name)
     try:
-        import ml_dtypes  # optional, and only bf16 needs it  # pyright: ignore[reportMissingImports]
+        import ml_dtypes  # optional, and may take half a second  # pyright: ignore[reportMissingImports]
     except ImportError:
         return storage_dtype(name)
     return np.dtype(ml_dtypes.bfloat16)

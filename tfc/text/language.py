@@ -1,21 +1,27 @@
-"""Runs the grammar: lark's LALR tables over a text, with the rules' actions of one reader.
+"""Runs the grammar: lark makes tables and scanners of `tfc.lark`, the loop here drives them.
 
-The tables are built once (0.03 s) and shared; each parse has its own state, so that threads may
-parse.
+lark's own loop would do the same in twice the time: it finds rules by hashes that it computes anew,
+and counts the lines of every space. The tables are made once (0.03 s) and shared; each parse has
+its own state, so that threads may parse.
 """
 
 from __future__ import annotations
 
+import gc
+import re
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tfc.text.source import Source
 
 if TYPE_CHECKING:
-    from lark import Lark, UnexpectedInput
-
     from tfc.ir.errors import TfcError
+
+Match: TypeAlias = "Callable[[str, int], re.Match[str] | None]"
+END = "$END"
 
 # What the tokens are, in words, for errors.
 WORDS = {
@@ -40,68 +46,149 @@ WORDS = {
     "RPAR": "`)`",
     "COMMA": "`,`",
     "EQUAL": "`=`",
+    "_ARROW": "`->`",
     "MODULE": "`module`",
     "WEIGHTS": "`weights(...)`",
     "DIM": "`dim`",
     "VARIABLE": "`variable`",
     "FUNC": "`func`",
     "KERNEL": "`kernel`",
-    "__ANON_0": "`->`",
-    "$END": "the end of the text",
+    END: "the end of the text",
 }
 CLOSING = {"(": ")", "{": "}", "[": "]", "<": ">"}
 
 
+class Token:
+    """A token: which terminal of the grammar, its text, where it begins."""
+
+    __slots__ = ("kind", "offset", "text")
+
+    def __init__(self, kind: str, text: str, offset: int) -> None:
+        self.kind = kind
+        self.text = text
+        self.offset = offset
+
+
+class Language:
+    """What lark made of the grammar.
+
+    `actions[state][symbol]` is a state to go to, or -1 - n: reduce by rule n. `scanners[state]`
+    finds the next token that the state accepts, `skip` the end of spaces and comments.
+    """
+
+    def __init__(self, grammar: str) -> None:
+        # lark takes a while to import, and much of tfc works without text.
+        from lark import Lark
+        from lark.parsers.lalr_analysis import Shift
+
+        made = Lark(grammar, parser="lalr", lexer="contextual", maybe_placeholders=False)
+        front: Any = made.parser
+        table = front.parser._parse_table
+        self.rules: list[Any] = list(made.rules)
+        numbers = {rule: -1 - number for number, rule in enumerate(self.rules)}
+        self.actions: dict[int, dict[str, int]] = {
+            state: {
+                symbol: target if action is Shift else numbers[target]
+                for symbol, (action, target) in row.items()
+            }
+            for state, row in table.states.items()
+        }
+        self.start: int = table.start_states["start"]
+        self.end: int = table.end_states["start"]
+        self.scanners: dict[int, Match] = {
+            state: _scanner(lexer) for state, lexer in front.lexer.lexers.items()
+        }
+        ignored = [t.pattern.to_regexp() for t in made.terminals if t.name in made.ignore_tokens]
+        self.skip: Match = re.compile(f"(?:{'|'.join(ignored)})*+").match
+        self.make_callbacks: Any = made._parse_tree_builder.create_callback
+
+    def callbacks(self, reader: object) -> list[tuple[Callable[[list[Any]], Any], int, str]]:
+        """For each rule: the method of the reader, the number of parts, the symbol."""
+        made = self.make_callbacks(reader)
+        return [(made[rule], len(rule.expansion), rule.origin.name) for rule in self.rules]
+
+
+def _scanner(lexer: Any) -> Match:
+    (pattern,) = lexer.scanner._mres
+    assert not lexer.callback, "a keyword is also a name where both may stand"
+    return pattern.match
+
+
 @cache
-def _tables() -> Lark:
-    # lark takes a while to import, and much of tfc works without text.
-    from lark import Lark
-
-    grammar = resources.files("tfc.grammar").joinpath("tfc.lark").read_text()
-    return Lark(grammar, parser="lalr", lexer="contextual", maybe_placeholders=False)
+def language() -> Language:
+    return Language(resources.files("tfc.grammar").joinpath("tfc.lark").read_text())
 
 
-def parse(source: Source, actions: object) -> None:
-    """Parses a text, calling the actions by the names of the rules; raises TfcError."""
-    from lark import UnexpectedInput
-    from lark.parsers.lalr_parser import _Parser
+def parse(source: Source, reader: object) -> None:
+    """Parses a text, calling the reader's methods by the names of the rules; raises TfcError."""
+    with _without_collection():
+        _run(language(), source, reader)
 
-    tables = _tables()
-    # `Lark(transformer=...)` would bind the tables to one reader; these are the two steps it does.
-    callbacks: Any = tables._parse_tree_builder.create_callback(actions)
-    parser = _Parser(tables.parser.parser._parse_table, callbacks)
-    lexer: Any = tables.parser._make_lexer_thread(source.text)
+
+def _run(language: Language, source: Source, reader: object) -> None:
+    text, skip, scanners, table = source.text, language.skip, language.scanners, language.actions
+    rules = language.callbacks(reader)
+    states, values = [language.start], list[Any]()
+    offset = 0
+    while states[-1] != language.end:
+        offset = skip(text, offset).end()  # pyright: ignore[reportOptionalMemberAccess]
+        match = scanners[states[-1]](text, offset)
+        if match is not None:
+            kind = match.lastgroup or ""
+            token = Token(kind, match[0], offset)
+            offset = match.end()
+        elif offset == len(text):
+            kind, token = END, None
+        else:
+            raise _unexpected(source, offset, table[states[-1]])
+        while True:
+            action = table[states[-1]].get(kind)
+            if action is None:
+                raise _unexpected(source, token.offset if token else offset, table[states[-1]])
+            if action >= 0:
+                states.append(action)
+                values.append(token)
+                break
+            callback, count, symbol = rules[-1 - action]
+            parts = values[-count:]
+            del states[-count:], values[-count:]
+            values.append(callback(parts))
+            states.append(table[states[-1]][symbol])
+            if kind is END and states[-1] == language.end:
+                break
+
+
+@contextmanager
+def _without_collection() -> Generator[None]:
+    """Keeps the collector of cycles still: a module is a large one, and it grows all the time."""
+    enabled = gc.isenabled()
+    gc.disable()
     try:
-        parser.parse(lexer, "start")
-    except UnexpectedInput as error:
-        raise _explain(source, error) from None
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
-def _explain(source: Source, error: UnexpectedInput) -> TfcError:
-    """A lark error as one of ours: what came, what would be right."""
-    token: Any = getattr(error, "token", None)
-    expected = getattr(error, "accepts", None) or getattr(error, "expected", None) or set[str]()
-    expected = expected or getattr(error, "allowed", None) or set[str]()
-    offset = error.pos_in_stream or 0
-    if token is not None and token.type == "$END":
-        offset = len(source.text.rstrip())
-        return source.error(offset, "the text ends too early", _expected_text(expected))
-    char = source.text[offset : offset + 1]
+# ---- errors
+
+
+def _unexpected(source: Source, offset: int, accepted: dict[str, int]) -> TfcError:
+    """What came, and what would be right."""
+    words = [word for kind, word in WORDS.items() if kind in accepted]
+    expected = f"expected {' or '.join(words)}" if words else ""
+    if offset == len(source.text):
+        return source.error(len(source.text.rstrip()), "the text ends too early", expected)
+    char = source.text[offset]
     if char == '"':
         return source.error(offset, "the string has no end on its line", 'it ends with `"`')
     if char in CLOSING and not _closes(source.text, offset):
         return source.error(offset, f"nothing closes this `{char}`")
-    found = token if token is not None else _word_at(source.text, offset)
-    return source.error(offset, f"unexpected {str(found)[:40]!r}", _expected_text(expected))
-
-
-def _expected_text(terminals: set[str]) -> str:
-    words = [WORDS[t] for t in WORDS if t in terminals]
-    return f"expected {' or '.join(words)}" if words else ""
+    return source.error(offset, f"unexpected {_word_at(source.text, offset)!r}", expected)
 
 
 def _closes(text: str, offset: int) -> bool:
-    """Whether the bracket at an offset is closed, within the next few thousand characters."""
+    """Whether the bracket at an offset is closed, within some distance."""
     opening, depth = text[offset], 0
     for char in text[offset : offset + 100_000]:
         depth += (char == opening) - (char == CLOSING[opening])
@@ -111,7 +198,5 @@ def _closes(text: str, offset: int) -> bool:
 
 
 def _word_at(text: str, offset: int) -> str:
-    end = offset
-    while end < len(text) and (text[end].isalnum() or text[end] in "_%@^"):
-        end += 1
-    return text[offset : end or offset + 1] or text[offset : offset + 1]
+    match = re.compile(r"[%@^]?[A-Za-z0-9_.$]+|.", re.DOTALL).match(text, offset)
+    return match[0][:40] if match else ""

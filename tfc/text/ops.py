@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfc.ir.core import OPS, Block, Colocate, Location, Op, SymbolRef, Value
 from tfc.ir.errors import SourcePosition, TfcError
@@ -16,11 +16,9 @@ from tfc.ir.fields import Attribute
 from tfc.ir.types import Type
 from tfc.ir.verifier import check_fields
 from tfc.text.attributes import AttributeReader
+from tfc.text.language import Token
 from tfc.text.source import Source, did_you_mean, read_name, unquote
 from tfc.text.types import TypeReader
-
-if TYPE_CHECKING:
-    from lark import Token
 
 MAX_REGIONS = 64  # how deep they nest
 ORDER = ("OPERANDS", "ATTRIBUTES", "AFTER", "ON", "TYPES")
@@ -62,19 +60,19 @@ class OpReader:
 
     def error(self, token: Token, message: str, hint: str = "", offset: int = 0) -> TfcError:
         """An error at a token, or `offset` characters into it."""
-        return self.source.error((token.start_pos or 0) + offset, message, hint)
+        return self.source.error(token.offset + offset, message, hint)
 
     def position(self, token: Token) -> SourcePosition:
-        return self.source.at(token.line or 1, token.column or 1)
+        return self.source.position(token.offset)
 
     def located(self, position: SourcePosition | None, loc: Token) -> Location:
         """A location with the nodes of a `loc("a", "b")`."""
-        text: str = loc.value
+        text: str = loc.text
         nodes: list[str] = []
         for offset, item in self.items(loc, text.index("(") + 1, text[:-1]):
             if not _STRING.fullmatch(item):
                 raise self.error(loc, "expected a string in `loc(...)`", offset=offset)
-            nodes.append(unquote(self.source, (loc.start_pos or 0) + offset, item))
+            nodes.append(unquote(self.source, loc.offset + offset, item))
         return Location(tuple(nodes), position)
 
     def items(self, token: Token, start: int, text: str) -> list[tuple[int, str]]:
@@ -128,9 +126,9 @@ class OpReader:
     def op(self, children: list[Any]) -> None:
         """Reads an op; the children are its clauses as tokens, and its regions."""
         results = children[0]
-        at = 0 if results.type == "NAME" else 1
+        at = 0 if results.kind == "NAME" else 1
         token: Token = children[at]
-        name: str = token.value
+        name: str = token.text
         cls = OPS.get(name)
         if cls is None:
             hint = did_you_mean(name, OPS, "" if OPS else "no ops are loaded: import tfc.ops")
@@ -140,13 +138,13 @@ class OpReader:
         for child in children[at + 1 :]:
             if child.__class__ is tuple:
                 regions.append(child)
-            elif child.type in clauses:
+            elif child.kind in clauses:
                 raise self.error(child, f"{name} has this clause twice")
             else:
-                clauses[child.type] = child
+                clauses[child.kind] = child
         if len(clauses) > 1:
             self._check_order(clauses)
-        location = Location((), self.source.at(token.line or 1, token.column or 1))
+        location = Location((), self.source.position(token.offset))
         if "LOC" in clauses:
             location = self.located(location.position, clauses["LOC"])
         operands: list[Value | None] = []
@@ -155,7 +153,7 @@ class OpReader:
             operands = self._operands(cls, clauses["OPERANDS"], attributes)
         types: list[Type] | None = None
         if "TYPES" in clauses:
-            types = self.types.list(clauses["TYPES"].start_pos, clauses["TYPES"].value)
+            types = self.types.list(clauses["TYPES"].offset, clauses["TYPES"].text)
         if "ATTRIBUTES" in clauses:
             attributes = {**attributes, **self._attributes(cls, clauses["ATTRIBUTES"], types)}
         blocks = self._regions(cls, token, regions) if regions or cls.region_fields else []
@@ -194,12 +192,12 @@ class OpReader:
 
     def _name(self, op: Op, token: Token) -> None:
         """Gives the results their names, or the op its label."""
-        text: str = token.value
-        if token.type == "LABEL":
+        text: str = token.text
+        if token.kind == "LABEL":
             return self._label(op, token)
         if '"' in text:
             found = self.items(token, 0, text[:-1])
-            keys = [f"%{read_name(self.source, token.start_pos or 0, item)}" for _, item in found]
+            keys = [f"%{read_name(self.source, token.offset, item)}" for _, item in found]
             numbered = [item[1:].isdigit() for _, item in found]
         else:
             keys = [part.strip() for part in text[:-1].split(",")]
@@ -217,8 +215,8 @@ class OpReader:
         if op.results:
             hint = "name its result in `after(...)`"
             raise self.error(token, "an op with results needs no label", hint)
-        text = token.value[:-1].strip()
-        name = read_name(self.source, token.start_pos or 0, text)
+        text = token.text[:-1].strip()
+        name = read_name(self.source, token.offset, text)
         key = f"^{name}"
         if key in self.labels:
             raise self._defined_twice(token, key)
@@ -231,7 +229,7 @@ class OpReader:
     def _operands(
         self, cls: type[Op], token: Token, attributes: dict[str, Attribute]
     ) -> list[Value | None]:
-        text: str = token.value
+        text: str = token.text
         if text[0] == "(":
             inner = text[1:-1]
         elif cls.terminator:
@@ -251,7 +249,7 @@ class OpReader:
         self, cls: type[Op], token: Token, attributes: dict[str, Attribute]
     ) -> list[Value | None]:
         """Operands with quoted names, absent ones, symbols, or a mistake."""
-        text: str = token.value
+        text: str = token.text
         symbols = [f.name for f in cls.attribute_fields.values() if f.kind == "symbol"]
         operands: list[Value | None] = []
         start = 1 if text[0] == "(" else 0
@@ -262,7 +260,7 @@ class OpReader:
                 if not symbols or operands:
                     message = f"{cls.name} takes no symbol here"
                     raise self.error(token, message, offset=offset)
-                name = read_name(self.source, (token.start_pos or 0) + offset, item)
+                name = read_name(self.source, token.offset + offset, item)
                 attributes[symbols.pop(0)] = SymbolRef(name)
             else:
                 operands.append(self._value(cls.name, token, offset, item))
@@ -273,7 +271,7 @@ class OpReader:
         if not _NAMED.fullmatch(item):
             hint = 'a value is `%name`, a quoted one `%"a/b"`'
             raise self.error(token, f"{item[:40]!r} is no name of a value", hint, offset)
-        return item[0] + read_name(self.source, (token.start_pos or 0) + offset, item)
+        return item[0] + read_name(self.source, token.offset + offset, item)
 
     def _value(self, user: str, token: Token, offset: int, item: str) -> Value | None:
         key = self._key(token, offset, item)
@@ -286,18 +284,18 @@ class OpReader:
 
     def _keep_open(self, op: Op, token: Token) -> None:
         """Remembers the operands of `merge` that are not defined yet."""
-        start = 1 if token.value[0] == "(" else 0
-        found = self.items(token, start, token.value[:-1] if start else token.value)
+        start = 1 if token.text[0] == "(" else 0
+        found = self.items(token, start, token.text[:-1] if start else token.text)
         for index, (offset, item) in enumerate(found):
             if op.operands[index] is None and item != "_":
                 key = self._key(token, offset, item)
-                place = (token.start_pos or 0) + offset
+                place = token.offset + offset
                 self.scopes[-1].open_operands.append((op, index, key, place))
 
     def _attributes(
         self, cls: type[Op], token: Token, types: list[Type] | None
     ) -> dict[str, Attribute]:
-        text: str = token.value
+        text: str = token.text
         if "dense<" in text:
             return self._dictionary(cls, token, types)
         key = cls.name, text
@@ -311,14 +309,14 @@ class OpReader:
     ) -> dict[str, Attribute]:
         type = types[0] if types and len(types) == 1 else None
         fields = cls.attribute_fields
-        offset = token.start_pos or 0
-        reader = AttributeReader(self.source, self.types, offset, token.value, fields, type)
+        offset = token.offset
+        reader = AttributeReader(self.source, self.types, offset, token.text, fields, type)
         return reader.dictionary(cls.name)
 
     def dictionary(self, token: Token) -> dict[str, Attribute]:
         """The attributes of a module, function or kernel, which may be any."""
-        offset = token.start_pos or 0
-        return AttributeReader(self.source, self.types, offset, token.value).dictionary("it")
+        offset = token.offset
+        return AttributeReader(self.source, self.types, offset, token.text).dictionary("it")
 
     def _referenced(self, token: Token, offset: int, item: str) -> Op:
         """The op that a label, or the name of its result, means."""
@@ -334,33 +332,33 @@ class OpReader:
         return op
 
     def _after(self, op: Op, token: Token) -> None:
-        text: str = token.value
+        text: str = token.text
         for offset, item in self.items(token, text.index("(") + 1, text[:-1]):
             op.add_after(self._referenced(token, offset, item))
 
     def _device(self, token: Token) -> str | Colocate:
-        start = token.value.index("(") + 1
-        inner = token.value[start:-1]
+        start = token.text.index("(") + 1
+        inner = token.text[start:-1]
         match = _COLOCATE.fullmatch(inner)
         if match is not None:
             ((offset, item),) = self.items(
-                token, start + match.start(1), token.value[: start + match.end(1)]
+                token, start + match.start(1), token.text[: start + match.end(1)]
             )
             return Colocate(self._referenced(token, offset, item))
         literal = inner.strip()
         if not _STRING.fullmatch(literal):
             hint = 'write `on("/device:cpu:0")` or `on(colocate(%v))`'
             raise self.error(token, "expected a device in `on(...)`", hint, start)
-        return unquote(self.source, (token.start_pos or 0) + start, literal)
+        return unquote(self.source, token.offset + start, literal)
 
     def _regions(
         self, cls: type[Op], token: Token, regions: list[tuple[Token, Block]]
     ) -> list[Block]:
         wanted = [f.keyword for f in cls.region_fields]
         for number, (keyword, _) in enumerate(regions):
-            if number == len(wanted) or keyword.value != wanted[number]:
+            if number == len(wanted) or keyword.text != wanted[number]:
                 known = f"its regions are {', '.join(wanted)}" if wanted else "it has no regions"
-                raise self.error(keyword, f"{cls.name}: unexpected region {keyword!s}", known)
+                raise self.error(keyword, f"{cls.name}: unexpected region {keyword.text}", known)
         if len(regions) < len(wanted):
             raise self.error(token, f"{cls.name} needs the region `{wanted[len(regions)]}`")
         return [block for _, block in regions]

@@ -1,6 +1,6 @@
 """Parses `.tfc` text into a module: the entry points, and the actions of the grammar's rules.
 
-The rules of `grammar/tfc.lark` are the methods of `ModuleReader`; lark calls them bottom-up, in the
+The rules of `grammar/tfc.lark` are the methods of `ModuleReader`; they are called bottom-up, in the
 order of the text, so that a head opens its scope before the ops inside are read.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from tfc.ir.core import Block, DimInfo, Function, Kernel, Location, Module, Variable
 from tfc.ir.errors import TfcError
@@ -17,12 +17,9 @@ from tfc.ir.fields import Attribute
 from tfc.ir.types import BufferType, TensorType, TileType, Type
 from tfc.ir.weights import Weights, open_safetensors
 from tfc.text.expressions import read_expression
-from tfc.text.language import parse
+from tfc.text.language import Token, parse
 from tfc.text.ops import OpReader
 from tfc.text.source import Source, read_name, unquote
-
-if TYPE_CHECKING:
-    from lark import Token
 
 MAX_BYTES = 1 << 30
 
@@ -79,7 +76,7 @@ class ModuleReader(OpReader):
 
     def weights(self, children: list[Token]) -> None:
         (token,) = children
-        file = unquote(self.source, token.start_pos or 0, token.value)
+        file = unquote(self.source, token.offset, token.text)
         if self.given_weights:
             return
         if self.folder is None:
@@ -96,22 +93,22 @@ class ModuleReader(OpReader):
         return open_safetensors(path, file)
 
     def dim(self, children: list[Token]) -> None:
-        name, smallest, largest, model_name = children[0].value, None, None, ""
+        name, smallest, largest, model_name = children[0].text, None, None, ""
         if not is_dimension_symbol(name):
             hint = "a symbol of a dimension begins with a capital and holds no lower-case x"
             raise self.error(children[0], f"{name!r} is no symbol of a dimension", hint)
         if name in self.module.dims:
             raise self.error(children[0], f"the dimension {name} is declared twice")
         for child in children[1:]:
-            if child.type == "STRING":
-                model_name = unquote(self.source, child.start_pos or 0, child.value)
+            if child.kind == "STRING":
+                model_name = unquote(self.source, child.offset, child.text)
             else:
                 smallest, largest = self.range(child)
         self.module.dims[name] = DimInfo(model_name, smallest, largest)
 
     def range(self, token: Token) -> tuple[int | None, int | None]:
         """The bounds of `in 1..512`."""
-        low, high = (part.strip() for part in token.value[2:].split(".."))
+        low, high = (part.strip() for part in token.text[2:].split(".."))
         if len(low) > 18 or len(high) > 18:
             raise self.error(token, "a bound does not fit 64 bits")
         smallest, largest = int(low) if low else None, int(high) if high else None
@@ -121,11 +118,11 @@ class ModuleReader(OpReader):
 
     def variable(self, children: list[Token]) -> None:
         name = self.declared(children[0], self.module.variables, "variable")
-        type = self.types.single(children[1].start_pos or 0, children[1].value)
+        type = self.types.single(children[1].offset, children[1].text)
         self.module.variables[name] = Variable(name, type)
 
     def name_of(self, token: Token) -> str:
-        return read_name(self.source, token.start_pos or 0, token.value)
+        return read_name(self.source, token.offset, token.text)
 
     def declared(self, token: Token, known: dict[str, Any], what: str) -> str:
         name = self.name_of(token)
@@ -137,7 +134,7 @@ class ModuleReader(OpReader):
 
     def argument(self, children: list[Token]) -> Argument:
         name, type = children
-        return name, self.name_of(name), self.types.single(type.start_pos or 0, type.value)
+        return name, self.name_of(name), self.types.single(type.offset, type.text)
 
     def arguments(self, children: list[Argument]) -> list[Argument]:
         return children
@@ -193,17 +190,15 @@ class ModuleReader(OpReader):
 
     def grid(self, token: Token) -> list[tuple[str, Dim]]:
         """The names and extents of `grid(p0 = ceildiv(R, 4), p1 = 3)`."""
-        text: str = token.value
+        text: str = token.text
         place = text.index("(") + 1
         grid: list[tuple[str, Dim]] = []
         for part in _split_commas(text[place:-1]):
             name, equals, extent = part.partition("=")
             if not equals or not name.strip().isidentifier() or not name.isascii():
                 hint = "such as `grid(p0 = ceildiv(R, 4))`"
-                raise self.source.error(
-                    (token.start_pos or 0) + place, "expected a name and `=`", hint
-                )
-            start = (token.start_pos or 0) + place + len(name) + 1
+                raise self.source.error(token.offset + place, "expected a name and `=`", hint)
+            start = token.offset + place + len(name) + 1
             grid.append((name.strip(), read_expression(self.source, start, extent)))
             place += len(part) + 1
         return grid
@@ -226,7 +221,7 @@ class ModuleReader(OpReader):
         for token, name, type in arguments:
             if not isinstance(type, kinds):
                 raise self.error(token, f"%{name} is {type}, but arguments here are {what}")
-            given = "" if token.value[1:].isdigit() else name
+            given = "" if token.text[1:].isdigit() else name
             self.define(token, f"%{name}", block.add_arg(type, given))
         return block
 
@@ -259,7 +254,7 @@ class ModuleReader(OpReader):
 
 
 def _is(child: Any, terminal: str) -> bool:
-    return getattr(child, "type", None) == terminal
+    return isinstance(child, Token) and child.kind == terminal
 
 
 def _split_commas(text: str) -> list[str]:

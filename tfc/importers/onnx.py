@@ -250,6 +250,30 @@ class Importer:
         self._names.add(chosen)
         return chosen
 
+    # ---- graphs inside nodes
+
+    def import_graph(self, graph: Graph, outer: Scope) -> list[Entry]:
+        """Import a graph without inputs of its own at the present place; its outputs."""
+        for value in graph.inputs:
+            raise TfcError(f"graph {graph.name!r} has input {value.name!r}, but none is given")
+        scope = Scope(
+            {}, outer.opsets, outer, outer.attributes, f"{outer.call}{graph.name}/", outer.depth
+        )
+        self._add_initializers(graph, scope)
+        self.import_nodes(graph.nodes, scope)
+        found = [scope.find(value.name) for value in graph.outputs]
+        return [entry if entry is not None else Entry() for entry in found]
+
+    def import_branch(self, graph: Graph, outer: Scope, block: Block) -> list[Value]:
+        """Import a graph into a block of its own."""
+        before = len(self.problems)
+        with self.builder.inside(block):
+            entries = self.import_graph(graph, outer)
+            if any(entry.is_missing for entry in entries):
+                inner = len(self.problems) - before
+                raise UnsupportedError(f"a branch holds {inner} nodes that are not supported")
+            return [self.materialize(entry) for entry in entries]
+
     # ---- functions of the model
 
     def _call(self, function: Function, node: Node, scope: Scope) -> Sequence[Entry]:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from importlib import import_module
 
-MODULES = ("activation", "elementwise", "linalg", "neural", "reduction", "shape", "tensor")
+MODULES = (
+    "activation",
+    "control",
+    "elementwise",
+    "linalg",
+    "neural",
+    "reduction",
+    "shape",
+    "tensor",
+)
 
 
 def register() -> None:

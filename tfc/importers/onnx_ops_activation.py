@@ -50,6 +50,14 @@ def _(n: Context) -> Value:
     return n.make("prelu", n.value(0), n.value(1))
 
 
+@importer("PRelu", 6)
+def _(n: Context) -> Value:
+    """One slope, or one a channel, which is the second dimension."""
+    x, slope = n.value(0), n.value(1)
+    shape = (slope.tensor.elements, *[1] * max(x.tensor.rank - 2, 0))
+    return n.make("prelu", x, n.make("reshape", slope, shape=shape))
+
+
 # ---- along an axis
 
 

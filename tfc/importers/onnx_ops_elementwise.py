@@ -41,22 +41,23 @@ UNARY: dict[str, tuple[str, tuple[int, ...]]] = {
     "Tan": ("tan", (7, 22)),
     "Tanh": ("tanh", (6, 13)),
 }
-BINARY: dict[str, tuple[str, tuple[int, ...]]] = {
-    "Add": ("add", (7, 13, 14)),
-    "And": ("logical_and", (7,)),
-    "BitwiseAnd": ("bitwise_and", (18,)),
-    "BitwiseOr": ("bitwise_or", (18,)),
-    "BitwiseXor": ("bitwise_xor", (18,)),
-    "Div": ("div", (7, 13, 14)),
-    "Equal": ("equal", (7, 11, 13, 19)),
-    "Greater": ("greater", (7, 9, 13)),
-    "GreaterOrEqual": ("greater_equal", (12, 16)),
-    "Less": ("less", (7, 9, 13)),
-    "LessOrEqual": ("less_equal", (12, 16)),
-    "Mul": ("mul", (7, 13, 14)),
-    "Or": ("logical_or", (7,)),
-    "Sub": ("sub", (7, 13, 14)),
-    "Xor": ("logical_xor", (7,)),
+# operator -> op, the versions before broadcasting was numpy's, the others
+BINARY: dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]] = {
+    "Add": ("add", (6,), (7, 13, 14)),
+    "And": ("logical_and", (1,), (7,)),
+    "BitwiseAnd": ("bitwise_and", (), (18,)),
+    "BitwiseOr": ("bitwise_or", (), (18,)),
+    "BitwiseXor": ("bitwise_xor", (), (18,)),
+    "Div": ("div", (6,), (7, 13, 14)),
+    "Equal": ("equal", (1,), (7, 11, 13, 19)),
+    "Greater": ("greater", (1,), (7, 9, 13)),
+    "GreaterOrEqual": ("greater_equal", (), (12, 16)),
+    "Less": ("less", (1,), (7, 9, 13)),
+    "LessOrEqual": ("less_equal", (), (12, 16)),
+    "Mul": ("mul", (6,), (7, 13, 14)),
+    "Or": ("logical_or", (1,), (7,)),
+    "Sub": ("sub", (6,), (7, 13, 14)),
+    "Xor": ("logical_xor", (1,), (7,)),
 }
 FOLDED = {"Max": ("maximum", (6, 8, 12, 13)), "Min": ("minimum", (6, 8, 12, 13)),
           "Sum": ("add", (6, 8, 13))}  # fmt: skip
@@ -74,6 +75,31 @@ def _binary(op: str) -> Handler:
         return n.make(op, n.value(0), n.value(1))
 
     return convert
+
+
+def _binary_with_axis(op: str) -> Handler:
+    def convert(n: Context) -> Value:
+        x, y = n.value(0), n.value(1)
+        return n.make(op, x, placed(n, x, y))
+
+    return convert
+
+
+def placed(n: Context, x: Value, y: Value) -> Value:
+    """The second operand with the dimensions that broadcasting gave it before opset 7.
+
+    It must say so (`broadcast`); `axis` is where its dimensions lie in the first operand's.
+    """
+    n.ignore("consumed_inputs")  # an early hint for reusing memory
+    axis = n.int("axis", x.tensor.rank - y.tensor.rank)
+    if not n.flag("broadcast"):
+        n.require(x.tensor.rank == y.tensor.rank, "the ranks differ and `broadcast` is not set")
+        return y
+    axis += x.tensor.rank if axis < 0 else 0
+    behind = x.tensor.rank - axis - y.tensor.rank
+    n.require(axis >= 0 and behind >= 0, f"axis {axis} does not place the second operand")
+    shape = (*y.tensor.shape, *[1] * behind)
+    return n.make("reshape", y, shape=shape) if behind else y
 
 
 def _folded(op: str) -> Handler:
@@ -97,8 +123,12 @@ def _register(
 
 
 _register(UNARY, _unary)
-_register(BINARY, _binary)
 _register(FOLDED, _folded)
+
+
+for _op_type, (_op, _with_axis, _versions) in BINARY.items():
+    importer(_op_type, *_with_axis)(_binary_with_axis(_op))
+    importer(_op_type, *_versions)(_binary(_op))
 
 
 @importer("Mean", 6, 8, 13)
@@ -121,7 +151,24 @@ def _(n: Context) -> Value:
 def _(n: Context) -> Value:
     direction = n.string("direction")
     n.require(direction in ("LEFT", "RIGHT"), f"direction is {direction!r}, not LEFT or RIGHT")
-    return n.make(f"shift_{direction.lower()}", n.value(0), n.value(1))
+    x, amount = n.value(0), n.value(1)
+    if direction == "RIGHT" and x.tensor.dtype.kind == "int":
+        amount = _at_most_all_but_one(n, amount)
+    return n.make(f"shift_{direction.lower()}", x, amount)
+
+
+def _at_most_all_but_one(n: Context, amount: Value) -> Value:
+    """The amount of a signed shift to the right: beyond the width the sign is left."""
+    dtype = amount.tensor.dtype
+    most = n.scalar(dtype.bits - 1, dtype)
+    negative = n.make("less", amount, n.scalar(0, dtype))
+    return n.make("where", negative, most, n.make("minimum", amount, most))
+
+
+@importer("Pow", 1)
+def _(n: Context) -> Value:
+    x, y = n.value(0), n.value(1)
+    return n.make("pow", x, placed(n, x, y))
 
 
 @importer("Pow", 7, 12, 13, 15)
@@ -195,6 +242,14 @@ def as_scalar(n: Context, value: Value) -> Value:
         return value
     n.require(value.tensor.elements == 1, f"{value.tensor} has not one element")
     return n.make("reshape", value, shape=())
+
+
+@importer("Dropout", 6)
+def _(n: Context) -> Result:
+    n.ignore("ratio")
+    if not n.flag("is_test"):
+        raise n.unsupported("training mode is not supported")
+    return _undropped(n)
 
 
 @importer("Dropout", 7, 10)

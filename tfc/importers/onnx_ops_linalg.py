@@ -12,8 +12,10 @@ def _(n: Context) -> Value:
     return n.make("matmul", n.value(0), n.value(1))
 
 
-@importer("Gemm", 7, 9, 11, 13)
+@importer("Gemm", 6, 7, 9, 11, 13)
 def _(n: Context) -> Value:
+    if n.version < 7:
+        n.flag("broadcast")  # C broadcasts as later: its rank is 2 at most
     return n.make(
         "gemm",
         n.value(0),

@@ -29,7 +29,8 @@ def windows(n: Context, kernel: Sequence[int], sizes: Sequence[Dim], dilates: bo
     """The windows of a node over spatial axes of some sizes."""
     count = len(sizes)
     strides = _per_axis(n, "strides", count)
-    dilations = _per_axis(n, "dilations", count) if dilates else (1,) * count
+    dilations = _per_axis(n, "dilations", count)
+    n.require(dilates or set(dilations) <= {1}, f"{n.node.op_type}-{n.version} does not dilate")
     mode = n.string("auto_pad", "NOTSET")
     pads = n.ints("pads", (0,) * (2 * count))
     n.require(len(pads) == 2 * count, f"{len(pads)} pads for {count} spatial axes")
@@ -99,6 +100,11 @@ def _(n: Context) -> Value:
     return _pool(n, "max_pool", n.version >= 10, n.version >= 10)
 
 
+@importer("AveragePool", 1)
+def _(n: Context) -> Value:
+    return _pool(n, "average_pool", False, False)
+
+
 @importer("AveragePool", 7, 10, 11, 19, 22)
 def _(n: Context) -> Value:
     counts = n.flag("count_include_pad")
@@ -165,6 +171,15 @@ def _(n: Context) -> Value:
 
 
 # ---- normalisations
+
+
+@importer("BatchNormalization", 6)
+def _(n: Context) -> Value:
+    n.ignore("momentum", "consumed_inputs")
+    n.require(n.int("spatial", 1) == 1, "spatial = 0 is not supported")
+    if not n.flag("is_test"):
+        raise n.unsupported("training mode is not supported")
+    return _batch_norm(n)
 
 
 @importer("BatchNormalization", 7, 9)

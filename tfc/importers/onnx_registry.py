@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from tfc.importers.onnx_context import Context, Result
 
-OLDEST_OPSET, NEWEST_OPSET = 7, 28
+OLDEST_OPSET, NEWEST_OPSET = 6, 28
 
 Handler: TypeAlias = "Callable[[Context], Result]"
 

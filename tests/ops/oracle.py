@@ -1,0 +1,93 @@
+"""Arrays full of edge cases, and numbers computed one at a time in Python to compare ops with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from tests.ops.generated import shapes
+from tfc.ir.types import DType
+
+
+def limits(dtype: DType) -> tuple[int, int]:
+    limits = np.iinfo(dtype.numpy)
+    return int(limits.min), int(limits.max)
+
+
+def edge_integers(dtype: DType) -> st.SearchStrategy[int]:
+    low, high = limits(dtype)
+    edges = [low, low + 1, -1, 0, 1, 2, high - 1, high]
+    return st.one_of(
+        st.sampled_from([e for e in edges if low <= e <= high]), st.integers(low, high)
+    )
+
+
+def edge_floats(dtype: DType) -> st.SearchStrategy[float]:
+    special = [0.0, -0.0, 0.5, 1.5, 2.5, -0.5, 1.0, -1.0, math.nan, math.inf, -math.inf, 1e-40]
+    moderate = st.floats(-20, 20, width=16 if dtype.bits == 16 else 32)
+    return st.one_of(st.sampled_from(special), moderate, st.floats(width=32))
+
+
+@st.composite
+def values(draw: Any, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
+    """An array full of edge cases."""
+    one = st.booleans()
+    if not dtype.is_bool:
+        one = edge_floats(dtype) if dtype.is_float else edge_integers(dtype)
+    size = math.prod(shape)
+    found = draw(st.lists(one, min_size=size, max_size=size))
+    with np.errstate(all="ignore"):
+        kind = np.float64 if dtype.is_float else dtype.numpy
+        return np.array(found, kind).astype(dtype.numpy).reshape(shape)
+
+
+@st.composite
+def broadcastable(draw: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Two shapes of which some dimensions are stretched or missing."""
+    full = draw(shapes(0, 3))
+    pair: list[tuple[int, ...]] = []
+    for _ in range(2):
+        shape = tuple(1 if draw(st.integers(0, 3)) == 0 else n for n in full)
+        pair.append(shape[draw(st.integers(0, len(shape))) :])
+    return pair[0], pair[1]
+
+
+def each(function: Callable[..., Any], dtype: DType, *arrays: np.ndarray) -> np.ndarray:
+    """A function of Python numbers applied to each place."""
+    arrays = tuple(np.broadcast_arrays(*arrays))
+    found = [function(*map(number, row)) for row in zip(*(a.flat for a in arrays), strict=True)]
+    if dtype.is_integer:
+        return wrapped(found, dtype).reshape(arrays[0].shape)
+    with np.errstate(all="ignore"):
+        return (
+            np.array(found, bool if dtype.is_bool else float)
+            .astype(dtype.numpy)
+            .reshape(arrays[0].shape)
+        )
+
+
+def number(value: Any) -> Any:
+    return value.item() if value.dtype.kind in "iub" else float(value)
+
+
+def wrapped(values: list[int], dtype: DType) -> np.ndarray:
+    unsigned = np.array([v % (1 << dtype.bits) for v in values], f"u{dtype.bytes}")
+    return unsigned.view(dtype.numpy)
+
+
+def nearest(exact: Fraction, dtype: DType) -> Any:
+    """The number of a float type that is nearest to a fraction, the even one of two."""
+    with np.errstate(all="ignore"):
+        guess = np.array(float(exact)).astype(dtype.numpy)
+    integers = f"u{dtype.bytes}"
+    bits = int(guess.view(integers))
+    around = [np.array(bits + d, integers).view(dtype.numpy) for d in (-1, 0, 1) if bits + d >= 0]
+    finite = [g for g in around if math.isfinite(float(g))]
+    if not math.isfinite(float(guess)) or len(finite) < len(around) > 1:
+        return guess  # at the end of the range, which other tests look at
+    return min(finite, key=lambda g: (abs(Fraction(float(g)) - exact), int(g.view(integers)) & 1))

@@ -104,9 +104,9 @@ static int32_t run_overhead(const tfc_call *call, tfc_error *e) {
 }
 
 const tfc_function tfc_functions[] = {
-    {"total", 2, 1, 0, 0, bind_nothing, prepare_scalar, run_total},
-    {"nested", 2, 1, 0, 0, bind_nothing, prepare_scalar, run_nested},
-    {"meet", 0, 1, 0, 0, bind_nothing, prepare_scalar, run_meet},
-    {"overhead", 2, 1, 0, 0, bind_nothing, prepare_scalar, run_overhead},
+    {"total", 2, 1, 0, 0, 0, 0, bind_nothing, prepare_scalar, run_total},
+    {"nested", 2, 1, 0, 0, 0, 0, bind_nothing, prepare_scalar, run_nested},
+    {"meet", 0, 1, 0, 0, 0, 0, bind_nothing, prepare_scalar, run_meet},
+    {"overhead", 2, 1, 0, 0, 0, 0, bind_nothing, prepare_scalar, run_overhead},
 };
 const int32_t tfc_function_count = 4;

@@ -86,7 +86,7 @@ static int32_t run_turn(const tfc_call *call, tfc_error *e) {
 }
 
 const tfc_function tfc_functions[] = {
-    {"main", 3, 2, 1, 2, bind_main, prepare_main, run_main},
-    {"turn", 1, 1, 1, 0, bind_turn, prepare_turn, run_turn},
+    {"main", 3, 2, 1, 2, 4, 3, bind_main, prepare_main, run_main},
+    {"turn", 1, 1, 1, 0, 1, 1, bind_turn, prepare_turn, run_turn},
 };
 const int32_t tfc_function_count = 2;

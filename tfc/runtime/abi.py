@@ -57,6 +57,8 @@ class Function(ctypes.Structure):
         ("output_count", ctypes.c_int32),
         ("symbol_count", ctypes.c_int32),
         ("kernel_count", ctypes.c_int32),
+        ("input_dim_count", ctypes.c_int32),
+        ("output_dim_count", ctypes.c_int32),
         ("bind", BIND),
         ("prepare", PREPARE),
         ("run", ctypes.c_void_p),

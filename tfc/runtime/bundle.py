@@ -309,9 +309,19 @@ def _check_index(index: Index, file_size: int) -> None:
 
 def _check_table(native: Native, index: Index) -> None:
     """The code's table of functions has to be what the index says."""
-    held = [(f.name, f.input_count, f.output_count, f.symbol_count) for f in native.functions]
+    held = [
+        (
+            *(f.name, f.input_count, f.output_count, f.symbol_count),
+            *(f.input_dim_count, f.output_dim_count),
+        )
+        for f in native.functions
+    ]
     expected = [
-        (f.name.encode(), len(f.inputs), len(f.outputs), len(f.symbols)) for f in index.functions
+        (
+            *(f.name.encode(), len(f.inputs), len(f.outputs), len(f.symbols)),
+            *(sum(len(t.dims) for t in tensors) for tensors in (f.inputs, f.outputs)),
+        )
+        for f in index.functions
     ]
     if held != expected:
         raise BundleError("the bundle's code and index.bin describe different functions")

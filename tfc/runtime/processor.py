@@ -16,7 +16,7 @@ _FAMILIES = {62: "x86-64", 183: "aarch64"}
 def choose_target(targets: Sequence[TargetInfo], wanted: str | None = None) -> TargetInfo:
     """The first target that fits (or the wanted one). Raises BundleError with the reasons."""
     candidates = [t for t in targets if wanted is None or t.name == wanted]
-    if not candidates:
+    if wanted is not None and not candidates:
         held = ", ".join(t.name for t in targets)
         raise BundleError(f"the bundle holds no code for {wanted!r}; it has {held or 'none'}")
     reasons: list[str] = []

@@ -791,7 +791,9 @@ static int32_t tfc__query(tfc_bundle *b, tfc__library *library, tfc_status *stat
     if (strcmp(function->name, signature->name) != 0 ||
         function->input_count != signature->input_count ||
         function->output_count != signature->output_count ||
-        function->symbol_count != signature->symbol_count)
+        function->symbol_count != signature->symbol_count ||
+        function->input_dim_count != signature->input_dim_count ||
+        function->output_dim_count != signature->output_dim_count)
       return tfc__damaged(status, "its code and its index describe different functions");
     signature->function = function;
     signature->kernel_count = function->kernel_count;

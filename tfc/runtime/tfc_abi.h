@@ -71,6 +71,8 @@ typedef struct tfc_function {
   int32_t output_count;
   int32_t symbol_count;
   int32_t kernel_count;
+  int32_t input_dim_count;  /* of all inputs together */
+  int32_t output_dim_count; /* of all outputs together */
   /* input_dims: the sizes of all inputs, one after another, none negative. Binds symbols and checks. */
   int32_t (*bind)(const int64_t *input_dims, int64_t *symbols, tfc_error *error);
   /* output_dims: the sizes of all outputs, one after another. */

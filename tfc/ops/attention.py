@@ -48,6 +48,8 @@ class Attention(GraphOp, name="attention"):
     ```
     """
 
+    kernel = "attention"
+
     query: Value = operand()
     key: Value = operand()
     value: Value = operand()

@@ -157,6 +157,8 @@ class Conv(Windowed, name="conv"):
     ```
     """
 
+    kernel = "convolution"
+
     weight: Value = operand()
     bias: Value | None = optional(default=None)
     strides: tuple[int, ...] = attribute("ints", default=())
@@ -241,6 +243,8 @@ class Pool(Windowed):
     An importer that must leave out a window which would start in the high padding makes `overhang`
     smaller; where the rounded count fits the padded axis anyway, 0 says the same.
     """
+
+    kernel = "pool"
 
     dtypes: ClassVar[tuple[DType, ...]] = NUMERIC
 

@@ -46,6 +46,8 @@ class MatMul(GraphOp, name="matmul"):
     ```
     """
 
+    kernel = "contraction"
+
     a: Value = operand()
     b: Value = operand()
     output: Value = result()

@@ -73,6 +73,8 @@ def highest(dtype: DType) -> Any:
 class PrimitiveReduction(Reduction):
     """A reduction that becomes a kernel; `combine` is the tile function of two elements."""
 
+    kernel = "reduction"
+
     combine: ClassVar[str] = ""
 
     def identity(self) -> Any:
@@ -202,6 +204,8 @@ class ArgReduction(GraphOp):
     NaN beats every number. Along an axis of size 0 the index is 0, which names no element.
     """
 
+    kernel = "reduction"
+
     exact = True
 
     x: Value = operand()
@@ -291,6 +295,8 @@ class CumSum(GraphOp, name="cumsum"):
     }
     ```
     """
+
+    kernel = "scan"
 
     x: Value = operand()
     axis: int = attribute("int")

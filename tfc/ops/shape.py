@@ -34,6 +34,8 @@ class Concat(GraphOp, name="concat"):
     ```
     """
 
+    kernel = "concat"
+
     exact = True
     parts: list[Value] = variadic()
     axis: int = attribute("int")

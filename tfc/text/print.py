@@ -32,6 +32,13 @@ def print_module(module: Module) -> str:
     return "\n".join(lines)
 
 
+def print_kernel(kernel: Kernel) -> str:
+    """The text of one kernel: the same for kernels that do the same under one name."""
+    lines: list[str] = []
+    Printer(lines).kernel(kernel)
+    return "\n".join(lines)
+
+
 def print_op(op: Op) -> str:
     """The text of one op with its regions, for messages."""
     lines: list[str] = []

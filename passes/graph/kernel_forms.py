@@ -1,0 +1,71 @@
+"""kernel-forms: brings heroes into the forms that kernel builders take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfc.ir.builder import Builder
+from tfc.ir.core import Module, Value
+from tfc.ops.arithmetic import Add
+from tfc.ops.convolution import Conv
+from tfc.ops.linalg import MatMul
+from tfc.ops.view import Reshape
+from tfc.passes.base import Pass, PassContext, register
+
+
+@register("kernel-forms")
+@dataclass(frozen=True)
+class KernelForms(Pass):
+    """Gives vectors in products a second axis, and adds the bias of a convolution by an op of its own.
+
+    Before:
+    ```mlir
+    func @main(%x: tensor<Sx8xf32>, %v: tensor<8xf32>) -> (%y: tensor<Sxf32>) {
+      %y = matmul(%x, %v) : tensor<Sxf32>
+      return %y
+    }
+    ```
+    After:
+    ```mlir
+    func @main(%x: tensor<Sx8xf32>, %v: tensor<8xf32>) -> (%y: tensor<Sxf32>) {
+      %0 = reshape(%v) {shape = [8, 1]} : tensor<8x1xf32>
+      %1 = matmul(%x, %0) : tensor<Sx1xf32>
+      %y = reshape(%1) {shape = [(S)]} : tensor<Sxf32>
+      return %y
+    }
+    ```
+    """
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        changed = False
+        for function in module.functions.values():
+            for op in function.body:
+                if isinstance(op, MatMul) and min(op.a.tensor.rank, op.b.tensor.rank) == 1:
+                    changed |= context.allow("matmul-of-vectors") and _as_matrices(op)
+                elif isinstance(op, Conv) and op.bias is not None:
+                    changed |= context.allow("conv-bias") and _apart_from_bias(op, op.bias)
+        return changed
+
+
+def _as_matrices(op: MatMul) -> bool:
+    b = Builder.before_op(op)
+    lhs, rhs = op.a, op.b
+    if lhs.tensor.rank == 1:
+        lhs = b.value(Reshape(lhs, (1, *lhs.tensor.shape)))
+    if rhs.tensor.rank == 1:
+        rhs = b.value(Reshape(rhs, (*rhs.tensor.shape, 1)))
+    made = b.value(MatMul(lhs, rhs))
+    op.replace([b.value(Reshape(made, op.result.tensor.shape))])
+    return True
+
+
+def _apart_from_bias(op: Conv, bias: Value) -> bool:
+    b = Builder.before_op(op)
+    spatial = op.x.tensor.rank - 2
+    column = b.value(Reshape(bias, (bias.tensor.shape[0], *[1] * spatial)))
+    plain = b.add(Conv(op.x, op.weight))
+    for name, value in op.attributes.items():
+        plain.set_attribute(name, value)
+    plain.result.type = op.result.type
+    op.replace([b.value(Add(plain.result, column))])
+    return True

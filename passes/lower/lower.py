@@ -1,0 +1,136 @@
+"""lower: turns each group into a kernel and a launch of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tfc.ir.core import Kernel, Module, SymbolRef
+from tfc.ir.errors import TfcError
+from tfc.ops.control import Fusion, Launch
+from tfc.passes.base import Pass, PassContext, register
+from tfc.passes.lower.schedule import hero, reductions
+from tfc.tile.nests.elementwise import elementwise
+from tfc.tile.nests.reduction import reduction
+from tfc.tile.nests.schedule import (
+    AttentionSchedule,
+    ColumnSchedule,
+    ContractionSchedule,
+    ConvolutionSchedule,
+    MapSchedule,
+    RowSchedule,
+    Schedule,
+    WindowSchedule,
+)
+
+SCHEDULES: dict[str, tuple[type[Schedule], ...]] = {
+    "map": (MapSchedule,),
+    "concat": (MapSchedule,),
+    "scan": (MapSchedule,),
+    "reduction": (RowSchedule, ColumnSchedule),
+    "contraction": (ContractionSchedule,),
+    "convolution": (ConvolutionSchedule, WindowSchedule),
+    "pool": (WindowSchedule,),
+    "attention": (AttentionSchedule,),
+}
+
+
+@register("lower", promises="tile")
+@dataclass(frozen=True)
+class Lower(Pass):
+    """Builds the kernel of each `fusion` by its schedule; equal kernels are built once.
+
+    Before:
+    ```mlir
+    func @main(%x: tensor<64xf32>) -> (%y: tensor<64xf32>) {
+      %y = fusion(%x) {kind = "map", schedule = "rows=1,cols=64"} : tensor<64xf32> do(%u: tensor<64xf32>) {
+        %t = exp(%u) : tensor<64xf32>
+        yield %t
+      }
+      return %y
+    }
+    ```
+    After:
+    ```mlir
+    kernel @map_0(%x0: buffer<64xf32>, %y0: buffer<64xf32, out>) grid(p0 = 1) {
+      %0 = load(%x0) {at = (c)} : tile<1x64xf32>
+      %1 = map(%0) {function = "exp"} : tile<1x64xf32>
+      store(%y0, %1) {at = (c)}
+    }
+    func @main(%x: tensor<64xf32>) -> (%y: tensor<64xf32>) {
+      %y = launch(%x) {kernel = @map_0} : tensor<64xf32>
+      return %y
+    }
+    ```
+    """
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        lowering = _Lowering(module)
+        changed = False
+        for function in module.functions.values():
+            for op in function.body:
+                if isinstance(op, Fusion) and context.allow("lower"):
+                    lowering.replace(op)
+                    changed = True
+        return changed
+
+
+@dataclass
+class _Lowering:
+    module: Module
+    known: dict[str, str] = field(default_factory=dict[str, str])  # text of a kernel -> its name
+    count: dict[str, int] = field(default_factory=dict[str, int])
+
+    def replace(self, op: Fusion) -> None:
+        from tfc.text.print import print_kernel
+
+        kernel = build(op, "kernel")
+        text = print_kernel(kernel)
+        name = self.known.get(text)
+        if name is None:
+            name = self._name(op.kind)
+            self.known[text] = name
+            kernel.name = name
+            kernel.location = op.location
+            self.module.kernels[name] = kernel
+        launch = Launch(op.inputs, kernel=SymbolRef(name), types=[v.type for v in op.results])
+        launch.location = op.location
+        assert op.parent is not None
+        op.parent.insert(launch, op)
+        op.replace(launch.results)
+
+    def _name(self, kind: str) -> str:
+        while True:
+            number = self.count.get(kind, 0)
+            self.count[kind] = number + 1
+            if f"{kind}_{number}" not in self.module.kernels:
+                return f"{kind}_{number}"
+
+
+def build(op: Fusion, name: str) -> Kernel:
+    """The kernel of a group with its schedule."""
+    schedule = _schedule(op)
+    if op.kind == "map":
+        assert isinstance(schedule, MapSchedule)
+        return elementwise(name, op.do, schedule)
+    if op.kind == "reduction":
+        assert isinstance(schedule, RowSchedule | ColumnSchedule)
+        return reduction(name, op.do, reductions(op), schedule)
+    return hero(op).lower(name, op.do, schedule)  # type: ignore[attr-defined]
+
+
+def _schedule(op: Fusion) -> Schedule:
+    if op.kind not in SCHEDULES:
+        raise op.error(f"no kernel is of the kind {op.kind!r}", f"one of {', '.join(SCHEDULES)}")
+    if not op.schedule:
+        raise op.error("the group has no schedule", "run the pass `schedule` before `lower`")
+    problem: TfcError | None = None
+    names = {part.partition("=")[0] for part in op.schedule.split(",")}
+    for cls in SCHEDULES[op.kind]:
+        try:
+            schedule = cls.parse(op.schedule)
+        except TfcError as error:
+            problem = error
+            continue
+        if names == {part.partition("=")[0] for part in str(schedule).split(",")}:
+            return schedule
+    raise op.error(f"the schedule {op.schedule!r} does not fit a {op.kind}") from problem

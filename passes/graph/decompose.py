@@ -1,0 +1,71 @@
+"""decompose: replaces composites by the ops that they are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfc.ir.builder import Builder
+from tfc.ir.core import Block, Module, Op
+from tfc.ops.base import Composite
+from tfc.passes.base import Pass, PassContext, changes, register
+
+
+@register("decompose")
+@dataclass(frozen=True)
+class Decompose(Pass):
+    """Replaces each composite by the ops that its class says, until only primitives are left.
+
+    Those named in `keep` stay, as in `decompose{keep=softmax+gelu}`.
+
+    Before:
+    ```mlir
+    func @main(%x: tensor<4xf32>) -> (%y: tensor<4xf32>) {
+      %y = relu(%x) : tensor<4xf32>
+      return %y
+    }
+    ```
+    After:
+    ```mlir
+    func @main(%x: tensor<4xf32>) -> (%y: tensor<4xf32>) {
+      %0 = constant {value = dense<0.0>} : tensor<f32>
+      %y = maximum(%x, %0) : tensor<4xf32>
+      return %y
+    }
+    ```
+    """
+
+    keep: tuple[str, ...] = ()
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        return changes(self._run_block(f.body, context) for f in module.functions.values())
+
+    def _run_block(self, block: Block, context: PassContext) -> bool:
+        changed = False
+        op = block.first
+        while op is not None:
+            changed |= changes(self._run_block(region, context) for region in op.regions)
+            if self._applies(op) and context.allow(f"decompose-{op.name}"):
+                op = _replace(op)
+                changed = True
+            else:
+                op = op.next
+        return changed
+
+    def _applies(self, op: Op) -> bool:
+        return isinstance(op, Composite) and op.name not in self.keep
+
+
+def _replace(op: Op) -> Op | None:
+    """Replaces a composite; the op to look at next, the first of its parts."""
+    assert isinstance(op, Composite)
+    previous, block = op.previous, op.parent
+    assert block is not None
+    values = op.decompose(Builder.before_op(op))
+    part = previous.next if previous else block.first
+    while part is not None and part is not op:
+        part.device = op.device
+        for other in op.after:
+            part.add_after(other)
+        part = part.next
+    op.replace(values)
+    return previous.next if previous else block.first

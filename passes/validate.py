@@ -1,0 +1,188 @@
+"""`--validate`: interprets a module around each pass, and names the first that moved numbers.
+
+Every function runs on random data and on edge cases (NaN, infinities, signed zeros, the limits of
+integers), for a few bindings of the symbols. Data that the function itself refuses is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfc.interpret import evaluated_type, interpret
+from tfc.ir.core import Function, Module
+from tfc.ir.errors import TfcError
+from tfc.ir.expr import as_expr
+from tfc.ir.types import DTYPES, DType
+from tfc.passes.manager import Instrument, Step
+
+if TYPE_CHECKING:
+    from tfc.ops.base import Array
+
+SIZES = ((2, 3, 4, 5), (1, 1, 1, 1), (7, 7, 7, 7), (0, 2, 3, 1))  # of the symbols, in turn
+MOST_BINDINGS = 2  # that a function runs with, of those that it takes
+TOLERANCE = {
+    "f64": 1e-9,
+    "f32": 1e-4,
+    "f16": 1e-2,
+    "bf16": 6e-2,
+}  # of an element and the usual size
+EDGES = [0.0, -0.0, 1.0, -1.0, np.nan, np.inf, -np.inf, 0.5, -2.5, 1e-40, 3.0, -7.25]
+
+
+class NumbersMoved(TfcError):
+    """A pass changed what a function computes."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True)
+class Case:
+    """Inputs of a function, and what it gave for them before the pass."""
+
+    function: str
+    label: str
+    inputs: dict[str, Array]
+    outputs: dict[str, Array]
+
+
+@dataclass
+class Validate(Instrument):
+    """Raises NumbersMoved after the pass that changed the results."""
+
+    seed: int = 0
+    cases: list[Case] = field(default_factory=list[Case])
+
+    def start(self, module: Module) -> None:
+        self.cases = [c for f in module.functions.values() for c in self._cases(module, f)]
+
+    def after(self, step: Step, module: Module) -> None:
+        if not step.changed:
+            return
+        self.cases = [_rerun(case, step, module) for case in self.cases]
+
+    def _cases(self, module: Module, function: Function) -> list[Case]:
+        cases: list[Case] = []
+        refused = TfcError("it has none")
+        for symbols in _bindings(module, function):
+            found: list[Case] = []
+            for label, inputs in self._data(function, symbols):
+                try:
+                    outputs = interpret(module, inputs, function.name)
+                except TfcError as error:
+                    refused = error
+                    continue
+                found.append(Case(function.name, label, inputs, outputs))
+            cases += found
+            if len({case.label for case in cases}) >= MOST_BINDINGS * 3:
+                break
+        if not cases:
+            text = f"@{function.name} ran on none of the data that --validate has"
+            raise TfcError(text, hint=str(refused))
+        return cases
+
+    def _data(
+        self, function: Function, symbols: dict[str, int]
+    ) -> Iterator[tuple[str, dict[str, Array]]]:
+        bound = ", ".join(f"{s}={n}" for s, n in symbols.items())
+        suffix = f" with {bound}" if bound else ""
+        for kind, draw in (("random", _random), ("small", _small), ("edge-case", _edges)):
+            generator = np.random.Generator(np.random.PCG64(self.seed))
+            inputs: dict[str, Array] = {}
+            for arg in function.body.args:
+                tensor = evaluated_type(arg.type, symbols)
+                shape = tuple(int(as_expr(n).evaluate({})) for n in tensor.shape)
+                inputs[arg.name] = draw(generator, tensor.dtype, shape)
+            yield f"{kind} data{suffix}", inputs
+
+
+def _bindings(module: Module, function: Function) -> Iterator[dict[str, int]]:
+    types = [arg.tensor for arg in function.body.args]
+    names = list(dict.fromkeys(s for t in types for n in t.shape for s in as_expr(n).symbols()))
+    for sizes in SIZES if names else SIZES[:1]:
+        bound: dict[str, int] = {}
+        for i, name in enumerate(names):
+            info = module.dims.get(name)
+            low = info.smallest if info and info.smallest is not None else 0
+            high = info.largest if info and info.largest is not None else max(low, 1 << 20)
+            bound[name] = min(max(sizes[i % len(sizes)], low), high)
+        yield bound
+
+
+# ---- data
+
+
+def _random(generator: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> Array:
+    """Floats around 0, integers of every size."""
+    if dtype.is_float:
+        return generator.standard_normal(shape).astype(dtype.numpy)
+    if dtype.is_bool:
+        return generator.integers(0, 2, shape).astype(np.bool_)
+    limits = np.iinfo(dtype.numpy)
+    return generator.integers(limits.min, limits.max, shape, dtype=dtype.numpy, endpoint=True)
+
+
+def _small(generator: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> Array:
+    """Positive numbers below 2, which indices and logarithms take too."""
+    if dtype.is_float:
+        return (generator.random(shape) * 2).astype(dtype.numpy)
+    return generator.integers(0, 2, shape).astype(dtype.numpy)
+
+
+def _edges(generator: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> Array:
+    if dtype.is_float:
+        return generator.choice(np.array(EDGES), shape).astype(dtype.numpy)
+    if dtype.is_bool:
+        return generator.integers(0, 2, shape).astype(np.bool_)
+    limits = np.iinfo(dtype.numpy)
+    values = [0, 1, 2, limits.max, limits.min, limits.max - 1]
+    return generator.choice(np.array(values, dtype.numpy), shape)
+
+
+# ---- comparison
+
+
+def _rerun(case: Case, step: Step, module: Module) -> Case:
+    where = f"@{case.function} on {case.label}"
+    try:
+        outputs = interpret(module, case.inputs, case.function)
+    except TfcError as error:
+        text = f"after the pass {step.transform}, number {step.number}, {where} fails: {error}"
+        raise NumbersMoved(text) from error
+    for name, before in case.outputs.items():
+        wrong = difference(before, outputs[name])
+        if wrong:
+            text = f"the pass {step.transform}, number {step.number}, moved the numbers of {where}"
+            raise NumbersMoved(text, hint=f"%{name}: {wrong}")
+    return Case(case.function, case.label, case.inputs, outputs)
+
+
+def difference(before: Array, after: Array) -> str:
+    """Where two arrays differ beyond the tolerance, in words; empty if they do not."""
+    if before.shape != after.shape or before.dtype != after.dtype:
+        return f"it was {before.dtype}{before.shape}, it is {after.dtype}{after.shape}"
+    if not before.size:
+        return ""
+    wrong = _differs(before, after)
+    if not wrong.any():
+        return ""
+    worst = tuple(int(i) for i in np.argwhere(wrong)[0])
+    place = ", ".join(map(str, worst))
+    count = int(wrong.sum())
+    return f"[{place}] was {before[worst]}, it is {after[worst]} ({count} of {before.size} differ)"
+
+
+def _differs(before: Array, after: Array) -> Any:
+    name = next(t.name for t in DTYPES.values() if t.numpy == before.dtype)
+    if name not in TOLERANCE:
+        return before != after
+    a, b = before.astype(np.float64), after.astype(np.float64)
+    finite = np.isfinite(a) & np.isfinite(b)
+    usual = float(np.median(np.abs(a[finite]))) if finite.any() else 0.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        far = np.abs(a - b) > TOLERANCE[name] * (np.abs(a) + usual)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    return np.where(finite, far, ~same)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.runtime import forge, stand_in
 from tfc.runtime import BundleError, LoaderError, load
-from tfc.runtime.container import Extent
+from tfc.runtime.container import TRAILER_SIZE, Extent
 from tfc.runtime.index import MAXIMUM_RANK, Index, MemberInfo, TensorInfo, decode, encode
 
 DATA = stand_in.bundle_bytes()
@@ -56,7 +56,20 @@ def test_what_is_no_file(tmp_path: Path) -> None:
             load(path)
 
 
-@pytest.mark.parametrize("cut", [1, 10, 237, 238, 239, 1000, 5000, len(DATA) // 2, len(DATA) - 1])
+@pytest.mark.parametrize(
+    "cut",
+    [
+        1,
+        10,
+        TRAILER_SIZE - 1,
+        TRAILER_SIZE,
+        TRAILER_SIZE + 1,
+        1000,
+        5000,
+        len(DATA) // 2,
+        len(DATA) - 1,
+    ],
+)
 def test_cut_at_the_end(cut: int) -> None:
     refused(DATA[:-cut], "no tfc bundle, or its end is missing")
 
@@ -102,8 +115,9 @@ def test_the_default_check_finds_flips_in_what_it_uses() -> None:
 
 
 def test_any_byte_of_the_trailer() -> None:
-    for position in range(len(DATA) - 238, len(DATA)):
-        refused(flipped(DATA, position), "trailer|damaged")
+    for position in range(len(DATA) - TRAILER_SIZE, len(DATA)):
+        for bit in range(8):
+            refused(flipped(DATA, position, bit), "trailer|damaged")
 
 
 def test_any_byte_of_directory_and_index() -> None:

@@ -305,22 +305,27 @@ static int tfc__inside(uint64_t offset, uint64_t size, uint64_t whole) {
   return offset <= whole && size <= whole - offset;
 }
 
+static int tfc__is_capital(char c) { return c >= 'A' && c <= 'F'; }
+
 static int tfc__parse_number(const char *text, uint64_t *value) {
   int i;
   *value = 0;
   for (i = 0; i < 16; i++) {
     int digit = tfc__digit(text[i]);
-    if (digit < 0) return 0;
+    if (digit < 0 || tfc__is_capital(text[i])) return 0;
     *value = *value << 4 | (uint64_t)digit;
   }
   return text[16] == ' ';
 }
 
-/* "label offset size sha256\n" */
+/* "label offset size sha256\n", without capitals: there is one way to write it */
 static int tfc__parse_extent(const char **text, const char *label, tfc__extent *extent) {
   size_t length = strlen(label);
   const char *at = *text + length;
+  int i;
   if (memcmp(*text, label, length) != 0) return 0;
+  for (i = 34; i < 98; i++)
+    if (tfc__is_capital(at[i])) return 0;
   *text = at + 17 + 17 + 65;
   return tfc__parse_number(at, &extent->offset) && tfc__parse_number(at + 17, &extent->size) &&
          tfc__from_hex(at + 34, extent->sha256) && at[98] == '\n';
@@ -561,31 +566,26 @@ static int32_t tfc__allocate(tfc_bundle *b, const tfc__tables *tables, tfc_statu
 #define TFC__FEATURES_LABEL "?"
 #endif
 
-/* The line of /proc/cpuinfo that names the features, between spaces; "" where there is none. */
+/* The line of /proc/cpuinfo that names the features; "" where there is none. */
 static void tfc__features(char *line, size_t size) {
-  const size_t label = sizeof TFC__FEATURES_LABEL - 1;
   FILE *file = fopen("/proc/cpuinfo", "r");
-  while (file && fgets(line, (int)size - 1, file)) {
-    char *names = strchr(line, ':'), *end;
-    if (!names || strncmp(line, TFC__FEATURES_LABEL, label) != 0) continue;
-    end = names + strlen(names);
-    if (end[-1] == '\n') end--;
-    end[0] = ' ';
-    end[1] = 0;
-    memmove(line, names + 1, strlen(names));
-    fclose(file);
-    return;
-  }
+  int found = 0;
+  while (file && !found && fgets(line, (int)size, file))
+    found = strncmp(line, TFC__FEATURES_LABEL, sizeof TFC__FEATURES_LABEL - 1) == 0;
   if (file) fclose(file);
-  line[0] = 0;
+  if (!found) line[0] = 0;
 }
 
 static int tfc__has_feature(const char *features, const char *name) {
+  static const char separators[] = " \t\n:";
   const size_t length = strlen(name);
   const char *at = features;
-  if (!length) return 0;
-  for (; (at = strstr(at, name)) != NULL; at += length)
-    if (at > features && at[-1] == ' ' && at[length] == ' ') return 1;
+  while (*at) {
+    const size_t word = strcspn(at, separators);
+    if (word == length && strncmp(at, name, length) == 0) return length != 0;
+    at += word;
+    at += strspn(at, separators);
+  }
   return 0;
 }
 

@@ -17,11 +17,11 @@ from tfc.ir.types import Type
 from tfc.ir.verifier import check_fields
 from tfc.text.attributes import AttributeReader
 from tfc.text.language import Token
-from tfc.text.source import Source, did_you_mean, read_name, unquote
+from tfc.text.source import Source, did_you_mean, name_text, read_name, unquote
 from tfc.text.types import TypeReader
 
 MAX_REGIONS = 64  # how deep they nest
-ORDER = ("OPERANDS", "ATTRIBUTES", "AFTER", "ON", "TYPES")
+ORDER = {"OPERANDS": 0, "ATTRIBUTES": 1, "AFTER": 2, "ON": 3, "TYPES": 4, "LOC": 5}
 _ITEM = re.compile(r'\s*((?:"(?:[^"\\\n]|\\.)*+"|[^",\s])*)\s*(,|$)')
 _NAMED = re.compile(r'[%^@](?:[A-Za-z0-9_.$]+|"(?:[^"\\\n]|\\.)*+")', re.ASCII)
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*+"')
@@ -45,7 +45,7 @@ class Scope:
 class OpReader:
     """Keeps the scopes and builds ops into the block of the innermost one.
 
-    `values` and `labels` hold what is visible, by `%name` and `^name`.
+    `values` and `labels` hold what is visible, by `%name` and `^name`, quoted only where needed.
     """
 
     def __init__(self, source: Source) -> None:
@@ -67,7 +67,7 @@ class OpReader:
 
     def located(self, position: SourcePosition | None, loc: Token) -> Location:
         """A location with the nodes of a `loc("a", "b")`."""
-        text: str = loc.text
+        text = loc.text
         nodes: list[str] = []
         for offset, item in self.items(loc, text.index("(") + 1, text[:-1]):
             if not _STRING.fullmatch(item):
@@ -125,62 +125,55 @@ class OpReader:
 
     def op(self, children: list[Any]) -> None:
         """Reads an op; the children are its clauses as tokens, and its regions."""
-        results = children[0]
-        at = 0 if results.kind == "NAME" else 1
-        token: Token = children[at]
-        name: str = token.text
+        named = children[0].kind != "NAME"
+        token: Token = children[1 if named else 0]
+        name = token.text
         cls = OPS.get(name)
         if cls is None:
             hint = did_you_mean(name, OPS, "" if OPS else "no ops are loaded: import tfc.ops")
             raise self.error(token, f"no op is named {name!r}", hint)
-        clauses: dict[str, Any] = {}
-        regions: list[tuple[Token, Block]] = []
-        for child in children[at + 1 :]:
-            if child.__class__ is tuple:
-                regions.append(child)
-            elif child.kind in clauses:
-                raise self.error(child, f"{name} has this clause twice")
-            else:
-                clauses[child.kind] = child
-        if len(clauses) > 1:
-            self._check_order(clauses)
-        location = Location((), self.source.position(token.offset))
-        if "LOC" in clauses:
-            location = self.located(location.position, clauses["LOC"])
-        operands: list[Value | None] = []
+        clauses, regions = self._clauses(name, children[2 if named else 1 :])
+        position = self.source.position(token.offset)
+        loc = clauses.get("LOC")
+        location = self.located(position, loc) if loc else Location((), position)
         attributes: dict[str, Attribute] = {}
+        operands, types = list[Value | None](), list[Type]()
         if "OPERANDS" in clauses:
             operands = self._operands(cls, clauses["OPERANDS"], attributes)
-        types: list[Type] | None = None
         if "TYPES" in clauses:
             types = self.types.list(clauses["TYPES"].offset, clauses["TYPES"].text)
         if "ATTRIBUTES" in clauses:
             attributes = {**attributes, **self._attributes(cls, clauses["ATTRIBUTES"], types)}
         blocks = self._regions(cls, token, regions) if regions or cls.region_fields else []
-        op = cls.build(operands, attributes, types or [], blocks, location)
-        if types is None:
-            self._infer(op)
-        scope = self.scopes[-1]
-        scope.block.append(op)
-        if at:
-            self._name(op, results)
-        elif op.results:
-            raise self.error(token, f"{name} has results, which need names", "such as `%x = ...`")
+        op = cls.build(operands, attributes, types, blocks, location)
+        self.scopes[-1].block.append(op)
+        if named:
+            self._name(op, children[0])
         if "AFTER" in clauses:
             self._after(op, clauses["AFTER"])
         if "ON" in clauses:
             op.device = self._device(clauses["ON"])
-        if name == "merge":
+        if name == "merge" and "OPERANDS" in clauses:
             self._keep_open(op, clauses["OPERANDS"])
 
-    def _check_order(self, clauses: dict[str, Token]) -> None:
+    def _clauses(
+        self, name: str, children: list[Any]
+    ) -> tuple[dict[str, Token], list[tuple[Token, Block]]]:
+        """The clauses by kind, which must stand in order, and the regions."""
+        clauses: dict[str, Token] = {}
+        regions: list[tuple[Token, Block]] = []
         last = -1
-        for kind, token in clauses.items():
-            place = ORDER.index(kind) if kind in ORDER else len(ORDER)
-            if place < last:
+        for child in children:
+            if child.__class__ is tuple:
+                regions.append(child)
+                continue
+            place = ORDER[child.kind]
+            if place <= last:
                 hint = "results, op, operands, attributes, after, on, types, regions, loc"
-                raise self.error(token, "the clause stands too late", f"the order is: {hint}")
+                raise self.error(child, f"a clause of {name} is out of order", f"it is: {hint}")
+            clauses[child.kind] = child
             last = place
+        return clauses, regions
 
     def _infer(self, op: Op) -> None:
         """Types that are left out are inferred."""
@@ -192,44 +185,48 @@ class OpReader:
 
     def _name(self, op: Op, token: Token) -> None:
         """Gives the results their names, or the op its label."""
-        text: str = token.text
+        text = token.text
         if token.kind == "LABEL":
             return self._label(op, token)
+        if not op.results:
+            self._infer(op)
         if '"' in text:
             found = self.items(token, 0, text[:-1])
-            keys = [f"%{read_name(self.source, token.offset, item)}" for _, item in found]
-            numbered = [item[1:].isdigit() for _, item in found]
+            keys = [self._key(token, offset, item) for offset, item in found]
+            names = [self._given_name(token, offset, item) for offset, item in found]
         else:
             keys = [part.strip() for part in text[:-1].split(",")]
-            numbered = [key[1:].isdigit() for key in keys]
+            names = ["" if key[1:].isdigit() else key[1:] for key in keys]
         if len(keys) != len(op.results):
             message = f"{op.name} has {len(op.results)} results, {len(keys)} are named"
             raise self.error(token, message)
-        for key, number, value in zip(keys, numbered, op.results, strict=True):
+        for key, name, value in zip(keys, names, op.results, strict=True):
             self.define(token, key, value)
-            if not number:
-                value.name = key[1:]
+            value.name = name
         return None
+
+    def _given_name(self, token: Token, offset: int, item: str) -> str:
+        """The name behind a sigil; unquoted digits only number what has none."""
+        return "" if item[1:].isdigit() else read_name(self.source, token.offset + offset, item)
 
     def _label(self, op: Op, token: Token) -> None:
         if op.results:
             hint = "name its result in `after(...)`"
             raise self.error(token, "an op with results needs no label", hint)
         text = token.text[:-1].strip()
-        name = read_name(self.source, token.offset, text)
-        key = f"^{name}"
+        key = self._key(token, 0, text)
         if key in self.labels:
             raise self._defined_twice(token, key)
         self.labels[key] = op
         self.scopes[-1].names.append(key)
-        op.label = "" if text[1:].isdigit() else name
+        op.label = self._given_name(token, 0, text)
 
     # ---- clauses
 
     def _operands(
         self, cls: type[Op], token: Token, attributes: dict[str, Attribute]
     ) -> list[Value | None]:
-        text: str = token.text
+        text = token.text
         if text[0] == "(":
             inner = text[1:-1]
         elif cls.terminator:
@@ -249,7 +246,7 @@ class OpReader:
         self, cls: type[Op], token: Token, attributes: dict[str, Attribute]
     ) -> list[Value | None]:
         """Operands with quoted names, absent ones, symbols, or a mistake."""
-        text: str = token.text
+        text = token.text
         symbols = [f.name for f in cls.attribute_fields.values() if f.kind == "symbol"]
         operands: list[Value | None] = []
         start = 1 if text[0] == "(" else 0
@@ -271,7 +268,7 @@ class OpReader:
         if not _NAMED.fullmatch(item):
             hint = 'a value is `%name`, a quoted one `%"a/b"`'
             raise self.error(token, f"{item[:40]!r} is no name of a value", hint, offset)
-        return item[0] + read_name(self.source, token.offset + offset, item)
+        return item[0] + name_text(read_name(self.source, token.offset + offset, item))
 
     def _value(self, user: str, token: Token, offset: int, item: str) -> Value | None:
         key = self._key(token, offset, item)
@@ -295,7 +292,7 @@ class OpReader:
     def _attributes(
         self, cls: type[Op], token: Token, types: list[Type] | None
     ) -> dict[str, Attribute]:
-        text: str = token.text
+        text = token.text
         if "dense<" in text:
             return self._dictionary(cls, token, types)
         key = cls.name, text
@@ -332,7 +329,7 @@ class OpReader:
         return op
 
     def _after(self, op: Op, token: Token) -> None:
-        text: str = token.text
+        text = token.text
         for offset, item in self.items(token, text.index("(") + 1, text[:-1]):
             op.add_after(self._referenced(token, offset, item))
 

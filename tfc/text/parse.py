@@ -19,7 +19,7 @@ from tfc.ir.weights import Weights, open_safetensors
 from tfc.text.expressions import read_expression
 from tfc.text.language import Token, parse
 from tfc.text.ops import OpReader
-from tfc.text.source import Source, read_name, unquote
+from tfc.text.source import Source, name_text, read_name, unquote
 
 MAX_BYTES = 1 << 30
 
@@ -222,7 +222,7 @@ class ModuleReader(OpReader):
             if not isinstance(type, kinds):
                 raise self.error(token, f"%{name} is {type}, but arguments here are {what}")
             given = "" if token.text[1:].isdigit() else name
-            self.define(token, f"%{name}", block.add_arg(type, given))
+            self.define(token, f"%{name_text(name)}", block.add_arg(type, given))
         return block
 
     def check_names(self, arguments: Sequence[Argument], what: str) -> None:

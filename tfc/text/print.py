@@ -104,6 +104,7 @@ class Printer:
         self.lines = lines
         self.values = Names("%")
         self.labels = Names("^")
+        self.colocated: set[Op] = set()  # ops that `on(colocate(...))` names
         self._types: dict[Type, str] = {}
 
     # ---- functions and kernels
@@ -129,6 +130,8 @@ class Printer:
         for argument in container.body.args:
             if not argument.name:
                 self.values.define(argument, "")
+        devices = (op.device for op in container.body.walk())
+        self.colocated = {device.op for device in devices if isinstance(device, Colocate)}
         arguments = self._arguments(container.body)
         attributes = f" {attributes_text(container.attributes)}" if container.attributes else ""
         head = f"{keyword} @{name_text(container.name)}({arguments}){middle}{attributes}"
@@ -171,7 +174,7 @@ class Printer:
         if op.results:
             names = ", ".join([self.values.define(v, v.name) for v in op.results])
             return f"{names} = {op.name}"
-        if op.label or op.control_users:
+        if op.label or op.control_users or op in self.colocated:
             return f"{self.labels.define(op, op.label)}: {op.name}"
         return op.name
 

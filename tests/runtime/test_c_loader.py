@@ -260,9 +260,7 @@ def opened(library: ctypes.CDLL, data: bytes, **options: Any) -> tuple[int, str]
     return bundle.code, bundle.message
 
 
-@pytest.mark.parametrize(
-    "cut", [1, 100, TRAILER_SIZE, 5000, len(DATA) // 2, len(DATA) - 1, len(DATA)]
-)
+@pytest.mark.parametrize("cut", [1, TRAILER_SIZE, 5000, len(DATA) // 2, len(DATA) - 1])
 def test_cut_at_the_end(library: ctypes.CDLL, cut: int) -> None:
     code, message = opened(library, DATA[: len(DATA) - cut])
     assert code == DAMAGED and "end is missing" in message

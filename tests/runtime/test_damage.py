@@ -56,20 +56,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
             load(path)
 
 
-@pytest.mark.parametrize(
-    "cut",
-    [
-        1,
-        10,
-        TRAILER_SIZE - 1,
-        TRAILER_SIZE,
-        TRAILER_SIZE + 1,
-        1000,
-        5000,
-        len(DATA) // 2,
-        len(DATA) - 1,
-    ],
-)
+@pytest.mark.parametrize("cut", [1, TRAILER_SIZE, 5000, len(DATA) // 2, len(DATA) - 1])
 def test_cut_at_the_end(cut: int) -> None:
     refused(DATA[:-cut], "no tfc bundle, or its end is missing")
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tfc.ir.core import Value, attribute, operand, optional, result, variadic
 from tfc.ir.expr import ZERO, Dim, Expr, as_expr, normal
-from tfc.ir.types import TensorType, Type
+from tfc.ir.types import Layout, TensorType, Type
 from tfc.ops.base import Array, Composite, GraphOp, static
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Concat(GraphOp, name="concat"):
     C2: all have the same rank, and `axis` is an axis of it.
     C3: the other dimensions are the same.
 
-    Source: ONNX Concat-13.
+    `layout` is the result's layout in memory, which a pass chooses. Source: ONNX Concat-13.
 
     ```mlir
     func @main(%x: tensor<Sx3xf32>, %y: tensor<Sx5xf32>) -> (%z: tensor<Sx8xf32>) {
@@ -39,6 +39,7 @@ class Concat(GraphOp, name="concat"):
     exact = True
     parts: list[Value] = variadic()
     axis: int = attribute("int")
+    layout: Layout | None = attribute("any", default=None)
     output: Value = result()
 
     def infer(self) -> list[Type]:
@@ -55,7 +56,7 @@ class Concat(GraphOp, name="concat"):
                     message = f"the operands differ along axis {axis}"
                     shape[axis] = self.same(shape[axis], other[axis], "C3", message)
         shape[self.axis] = normal(total)
-        return [TensorType(dtype, tuple(shape))]
+        return [TensorType(dtype, tuple(shape), self.layout)]
 
     def reference(self, *parts: Array) -> Array:
         return np.concatenate(parts, self.axis)

@@ -16,15 +16,26 @@ from tfc.tile.nests.schedule import MapSchedule
 def concat(
     name: str, group: Block, parts: Sequence[Value], axis: int, schedule: MapSchedule
 ) -> Kernel:
-    """The only output of the group is the parts one after the other along `axis`."""
+    """The only output of the group is the parts one after the other along `axis`.
+
+    In a blocked layout the parts are whole blocks.
+    """
     nest = Nest(name, group)
-    shape = nest.outputs[0].tensor.shape
-    outer = [nest.over_grid(n) for n in shape[:axis]]
+    kind = nest.outputs[0].tensor
+    cut = _outer_level(kind, axis)
+    outer = [nest.over_grid(n) for n in kind.physical[:cut]]
     start: Dim = 0
     for number, part in enumerate(parts):
         _copy(nest, group, number, part, axis, start, outer, schedule.cols)
         start = normal(as_expr(start) + part.tensor.shape[axis])
     return nest.kernel
+
+
+def _outer_level(kind: TensorType, axis: int) -> int:
+    """The level of the array in memory at which the parts follow each other."""
+    if kind.layout is None:
+        return axis
+    return kind.layout.loops.index((axis, 0))
 
 
 def _copy(
@@ -37,27 +48,29 @@ def _copy(
     outer: Sequence[Expr],
     cols: int,
 ) -> None:
-    """Loops over the axes of one part from `axis` on, those that lie together as one."""
+    """Loops over the levels of one part behind the outer ones, those that lie together as one."""
     kind = part.tensor
-    runs = _runs(group, part, axis, start)
-    coordinates = [as_expr(0)] * kind.rank
+    sizes = kind.physical
+    runs = _runs(group, part, axis, start, len(outer))
+    coordinates = [as_expr(0)] * len(sizes)
     names: list[str] = []
     for i, e in enumerate(outer):
         name = f"z{number}_{i}"
-        coordinates[i] = nest.axis(name, kind.shape[i])
+        coordinates[i] = nest.axis(name, sizes[i])
         nest.place(**{name: e})
     for run in runs:
         name = f"z{number}_{run.axes[-1]}"
         coordinates[run.axes[-1]] = nest.axis(name, run.extent)
         names.append(name)
+    index = physical_index(kind, coordinates)
+    target = list(index)
+    target[axis] = target[axis] + start
     size = min(cols, runs[-1].extent) if isinstance(runs[-1].extent, int) else cols
     nest.tile(1, max(size, 1))
 
     def loops(level: int) -> None:
         if level == len(runs):
-            target = list(coordinates)
-            target[axis] = target[axis] + start
-            nest.write_tile(0, target, nest.pull(part, coordinates))
+            nest.write_tile(0, target, nest.pull(part, index))
             return
         last = level == len(runs) - 1
         step = max(size, 1) if last else 1
@@ -74,26 +87,19 @@ def _copy(
     loops(0)
 
 
-def _runs(group: Block, part: Value, axis: int, start: Dim) -> list[Run]:
-    """The runs of the axes from `axis` on that reading the part and writing it allow."""
+def _runs(group: Block, part: Value, axis: int, start: Dim, outer: int) -> list[Run]:
+    """The runs of the levels behind the outer ones that reading the part and writing it allow."""
     trial = Nest("trial", group)
     kind = part.tensor
-    index = [trial.axis(f"y{i}", n) for i, n in enumerate(kind.shape)]
+    sizes = kind.physical
+    index = physical_index(kind, [trial.axis(f"y{i}", n) for i, n in enumerate(sizes)])
     target = list(index)
     target[axis] = target[axis] + start
     trial.write_tile(0, target, trial.pull(part, index))
-    found = find_runs(trial, kind.shape, expressions_of(trial))
+    found = find_runs(trial, sizes, expressions_of(trial))
     runs: list[Run] = []
     for run in found:
-        axes = tuple(a for a in run.axes if a >= axis)
+        axes = tuple(a for a in run.axes if a >= outer)
         if axes:
-            runs.append(Run(axes, product([kind.shape[a] for a in axes])))
+            runs.append(Run(axes, product([sizes[a] for a in axes])))
     return runs
-
-
-def plain(kind: TensorType) -> bool:
-    """Whether a part can be joined: blocked layouts are not taken apart here."""
-    return kind.layout is None
-
-
-__all__ = ["concat", "physical_index", "plain"]

@@ -195,7 +195,7 @@ def infer(kind: Any, *types: T | None, **attributes: Any) -> Any:
 @pytest.mark.parametrize(
     ("message", "build"),
     [
-        ("gelu: C1: the operand is i32", lambda: infer(Gelu, T(I32, (2,)))),
+        ("gelu: C1: .* is i32", lambda: infer(Gelu, T(I32, (2,)))),
         (
             "gelu: C2: no approximation is 'sine'",
             lambda: infer(Gelu, T(F32, ()), approximate="sine"),

@@ -409,7 +409,7 @@ def test_wrong_element_types_are_refused_by_name(kind: Any) -> None:
         ("C1: .*i32, i64", lambda: infer(Where, T(BOOL, ()), T(I32, ()), T(I64, ()))),
         (r"C2: \(2\) and \(3\) do not broadcast", lambda: infer(Add, T(F32, (2,)), T(F32, (3,)))),
         ("C2", lambda: infer(Where, T(BOOL, (2,)), T(I8, (3,)), T(I8, (3,)))),
-        ("C3: the condition is i8", lambda: infer(Where, T(I8, ()), T(I8, ()), T(I8, ()))),
+        ("C3: .* of the condition is i8", lambda: infer(Where, T(I8, ()), T(I8, ()), T(I8, ()))),
         ("C1", lambda: infer(IsInf, T(I32, ()))),
     ],
 )

@@ -141,7 +141,7 @@ class GraphOp(Op):
         self.require(
             dtype in allowed,
             constraint,
-            f"{role} is {dtype}",
+            f"the element type of {role} is {dtype}",
             f"{self.name} takes {', '.join(map(str, allowed))}",
         )
         return dtype

@@ -17,6 +17,7 @@ from tfc.ir.core import (
     result_type,
     variadic,
 )
+from tfc.ir.expr import Dim
 from tfc.ir.types import BOOL, TensorType, Type
 from tfc.ops.base import GraphOp
 
@@ -182,7 +183,8 @@ def _is_within(value: Value, block: Block) -> bool:
 class Launch(GraphOp, name="launch"):
     """Runs a kernel of the module over the operands, which are its first buffers.
 
-    The results are the buffers after them, which the kernel writes.
+    The results are the buffers after them, which the kernel writes. `offset` is the place of each in the arena in
+    bytes, -1 for one that is not there; the pass `memory-planning` writes it.
 
     C1: `kernel` names a kernel.
 
@@ -201,6 +203,7 @@ class Launch(GraphOp, name="launch"):
     arguments: list[Value] = variadic()
     kernel: Any = attribute("any")
     types: list[TensorType] = result_type()
+    offset: tuple[Dim, ...] = attribute("dims", default=())
     outputs: list[Value] = result(variadic=True)
 
     def verify(self) -> None:

@@ -15,13 +15,13 @@ from tfc.interpret import evaluated_type, interpret
 from tfc.ir.builder import Builder
 from tfc.ir.core import OPS, Function, Module
 from tfc.ir.types import TensorType
-from tfc.ir.verifier import check_fields
+from tfc.ir.verifier import verify
 from tfc.ops.base import Composite, Elementwise, GraphOp
 from tfc.text.parse import parse_module
 from tfc.text.print import print_module
 from tfc.tile.functions import FUNCTIONS
 
-SIZES = dict(B=2, N=2, S=3, T=4, M=3, K=4, C=4, H=5, W=6)
+SIZES = {"B": 2, "N": 2, "S": 3, "T": 4, "M": 3, "K": 4, "C": 4, "H": 5, "W": 6}
 assert tfc.ops and tfc.tile.ops
 NAMES = sorted(n for n, kind in OPS.items() if kind.__module__.startswith("tfc.ops."))
 
@@ -30,14 +30,6 @@ def example(name: str) -> str:
     found = re.search(r"```mlir\n(.*?)```", OPS[name].__doc__ or "", re.DOTALL)
     assert found, f"the docstring of {name} has no example"
     return f"module {{\n{textwrap.dedent(found[1])}}}\n"
-
-
-def verify(module: Module) -> None:
-    for op in module.walk():
-        check_fields(op)
-        op.verify()
-        if not op.explicit_types:
-            assert op.infer() == [v.type for v in op.results], op
 
 
 def random_inputs(function: Function) -> dict[str, np.ndarray]:

@@ -35,6 +35,7 @@ class Constant(GraphOp, name="constant"):
     ```
     """
 
+    level = "any"
     exact = True
     value: Any = attribute("any")
     type: TensorType = result_type()

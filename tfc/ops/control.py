@@ -34,6 +34,7 @@ class Return(Op, name="return"):
     ```
     """
 
+    level = "any"
     terminator = True
     values: list[Value] = variadic()
 
@@ -102,6 +103,7 @@ class If(GraphOp, name="if"):
     ```
     """
 
+    level = "any"
     condition: Value = operand()
     types: list[Type] = result_type()
     then: Block = region()
@@ -200,6 +202,7 @@ class Launch(GraphOp, name="launch"):
     ```
     """
 
+    level = "any"
     arguments: list[Value] = variadic()
     kernel: Any = attribute("any")
     types: list[TensorType] = result_type()

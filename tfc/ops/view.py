@@ -32,6 +32,7 @@ class Reshape(View, name="reshape"):
     ```
     """
 
+    level = "any"  # below the graph it gives memory another type
     shape: tuple[Dim, ...] = attribute("dims")
 
     def infer(self) -> list[Type]:

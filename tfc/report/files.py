@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfc.bundle_files import replaced_file
 from tfc.ir.errors import TfcError
 
 if TYPE_CHECKING:
@@ -20,19 +19,11 @@ def write_file(path: Path, content: str | bytes) -> None:
     write_pieces(path, [content.encode() if isinstance(content, str) else content])
 
 
-def write_pieces(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
-    """Writes a file under another name beside it first, which takes its place when all is there."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(partial, "wb") as file:
-            for piece in pieces:
-                file.write(piece)
-        os.replace(partial, path)
-    except OSError as error:
-        raise TfcError(f"cannot write it: {error.strerror}", where=str(path)) from error
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink()
+def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
+    """Writes a file piece by piece; it takes the place of the old one when all is there."""
+    with replaced_file(path, executable=False) as file:
+        for piece in pieces:
+            file.write(piece)
 
 
 def write_safetensors(path: Path, weights: Weights, names: Sequence[str]) -> None:
@@ -40,7 +31,7 @@ def write_safetensors(path: Path, weights: Weights, names: Sequence[str]) -> Non
     write_pieces(path, _safetensors(weights, names))
 
 
-def _safetensors(weights: Weights, names: Sequence[str]) -> Iterator[bytes | memoryview]:
+def _safetensors(weights: Weights, names: Sequence[str]) -> Iterator[bytes]:
     header: dict[str, dict[str, object]] = {}
     end = 0
     # Larger elements first, so that each array is aligned to its elements.

@@ -12,8 +12,10 @@ from tfc.ir.expr import Dim, as_expr, ceildiv, symbol
 from tfc.passes.graph.arena import Interval, best_fit, peak, plan
 
 S, T = symbol("S"), symbol("T")
-SIZES: list[Dim] = [0, 1, 64, 100, 4096, S * 4, S * 256, S * 1024, S * T * 4, (S + 1) * 128]
-SIZES += [ceildiv(S, 2) * 64, S.min(512) * 4, S * T * 256 + 64]
+SIZES: list[Dim] = [
+    *(0, 1, 64, 100, 4096, S * 4, S * 256, S * 1024, S * T * 4, (S + 1) * 128),
+    *(ceildiv(S, 2) * 64, S.min(512) * 4, S * T * 256 + 64),
+]
 
 interval = st.tuples(st.integers(0, 12), st.integers(0, 6), st.sampled_from(SIZES)).map(
     lambda t: (t[0], t[0] + t[1], t[2])

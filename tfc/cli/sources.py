@@ -1,0 +1,122 @@
+"""Reads what commands take: `.tfc` text, ONNX models, weights; and writes `.tfc` text."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tfc.ir.errors import TfcError
+
+if TYPE_CHECKING:
+    from tfc.ir.core import Module
+    from tfc.ir.weights import Weights
+
+STDIN = "-"
+
+
+def read_module(source: str, weights: Sequence[str] = ()) -> Module:
+    """The module of a `.tfc` text, of an ONNX model, or of the standard input (`-`).
+
+    `weights` are files to take the constants from instead of the one that the text names.
+    """
+    importlib.import_module("tfc.ops")  # registers the ops
+    from tfc.text import parse_file, parse_module
+
+    if source.endswith(".onnx"):
+        return _import(source)
+    if source == STDIN or weights:
+        text = sys.stdin.read() if source == STDIN else _read(source)
+        given = read_weights(weights) if weights else None
+        return parse_module(text, file="<stdin>" if source == STDIN else source, weights=given)
+    return parse_file(source)
+
+
+def _import(path: str) -> Module:
+    from tfc.importers.onnx import import_onnx
+
+    return import_onnx(path)
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise TfcError(f"cannot read the text: {error.strerror}", where=path) from error
+    except UnicodeDecodeError as error:
+        raise TfcError(f"the text is not UTF-8: {error.reason}", where=path) from error
+
+
+def read_weights(files: Sequence[str]) -> Weights:
+    """The weights of safetensors files, or those of ONNX models, together; mapped, not read."""
+    from tfc.ir.weights import Weights, open_safetensors
+
+    found = Weights(Path(files[0]).name)
+    for file in files:
+        part = _import(file).weights if file.endswith(".onnx") else None
+        held = part if part is not None else open_safetensors(Path(file), file)
+        for name in held:
+            # Later files win; `define` keeps the way to the elements, which stay where they are.
+            found.define(name, held.type(name), lambda held=held, name=name: held.array(name))
+    return found
+
+
+def weight_files(source: str, module: Module, given: Sequence[str]) -> list[Path]:
+    """The files that a module's weights come from, for a command that reads it again."""
+    if given:
+        return [Path(file).resolve() for file in given]
+    if source.endswith(".onnx"):
+        return [Path(source).resolve()]
+    return [Path(source).resolve().parent / module.weights.file] if module.weights.file else []
+
+
+def write_module(module: Module, output: str, from_file: Sequence[str]) -> None:
+    """Writes the text, and beside it a safetensors file if it needs weights that no file has.
+
+    `from_file` are the names of the weights in the file that the module names. On the standard
+    output (`-`) there is only the text.
+    """
+    from tfc.report.files import write_file, write_safetensors
+    from tfc.text import print_module
+
+    if output == STDIN:
+        click.echo(print_module(module), nl=False)
+        return
+    path = Path(output)
+    names = referenced_weights(module)
+    if not names:
+        module.weights.file = ""
+    elif not (set(names) <= set(from_file) and (path.parent / module.weights.file).is_file()):
+        file = path.with_suffix(".safetensors")
+        write_safetensors(file, module.weights, names)
+        module.weights.file = file.name
+    write_file(path, print_module(module))
+
+
+def referenced_weights(module: Module) -> list[str]:
+    """The names of the weights that constants refer to, in order."""
+    from tfc.ir.core import SymbolRef
+    from tfc.ops.constant import Constant
+
+    constants = (op.value for op in module.walk() if isinstance(op, Constant))
+    return list(dict.fromkeys(v.name for v in constants if isinstance(v, SymbolRef)))
+
+
+def dimensions(options: Sequence[str]) -> dict[str, int | tuple[int, int]]:
+    """The sizes that `S=128` and `S=1..512` say, by name; names may hold `=` themselves."""
+    found: dict[str, int | tuple[int, int]] = {}
+    for option in options:
+        match = re.fullmatch(r"(.+)=(\d+)(?:\.\.(\d+))?", option)
+        if match is None:
+            text = f"--dim {option}: expected NAME=N or NAME=SMALLEST..LARGEST"
+            raise TfcError(text, hint="such as --dim S=128 or --dim S=1..512")
+        name, low, high = match[1], int(match[2]), match[3]
+        if high is not None and int(high) < low:
+            raise TfcError(f"--dim {option}: the range is empty")
+        found[name] = low if high is None else (low, int(high))
+    return found

@@ -32,10 +32,10 @@ def read_dense(source: Source, offset: int, text: str, type: TensorType) -> np.n
     shape = tuple(d for d in type.shape if isinstance(d, int))
     if len(shape) != type.rank:
         raise source.error(offset, f"a constant needs a static shape, not {type}")
-    size = 1
+    size, extent = 1, 1
     for n in shape:
-        size *= n
-    if size * type.dtype.bytes > MAX_BYTES:
+        size, extent = size * n, extent * max(n, 1)
+    if extent * type.dtype.bytes > MAX_BYTES:
         hint = "large constants belong into the safetensors file that the module names"
         raise source.error(offset, f"the constant has more than {MAX_BYTES >> 20} MiB", hint)
     match = _HEX.fullmatch(text)

@@ -62,13 +62,12 @@ class ExpressionReader:
             raise self.error(f"the expression nests deeper than {MAX_DEPTH}")
         total = self.signed_product(depth)
         while self.punctuation in ("+", "-"):
-            total = total + self.signed_product(depth)
-        return self.bounded(total)
+            total = self.bounded(total + self.signed_product(depth))
+        return total
 
     def signed_product(self, depth: int) -> Expr:
-        sign = 1
-        while self.punctuation in ("+", "-"):
-            sign = -sign if self.punctuation == "-" else sign
+        sign = -1 if self.punctuation == "-" else 1
+        if self.punctuation in ("+", "-"):
             self.advance()
         total = self.factor(depth)
         while self.punctuation == "*":
@@ -78,10 +77,12 @@ class ExpressionReader:
 
     def multiply(self, lhs: Expr, rhs: Expr) -> Expr:
         if len(lhs.terms) * len(rhs.terms) > MAX_TERMS:
-            raise self.error(f"the product has more than {MAX_TERMS} terms")
+            raise self.error(f"the expression has more than {MAX_TERMS} terms")
         return self.bounded(lhs * rhs)
 
     def bounded(self, value: Expr) -> Expr:
+        if len(value.terms) > MAX_TERMS:
+            raise self.error(f"the expression has more than {MAX_TERMS} terms")
         if any(abs(factor) >= MAX_INTEGER for factor in value.terms.values()):
             raise self.error("an integer of the expression does not fit 64 bits")
         return value

@@ -15,7 +15,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tfc.text.source import Source
+from tfc.text.source import STRING, Source
 
 if TYPE_CHECKING:
     from tfc.ir.errors import TfcError
@@ -56,6 +56,9 @@ WORDS = {
     END: "the end of the text",
 }
 CLOSING = {"(": ")", "{": "}", "[": "]", "<": ">"}
+MAX_SEARCH = 100_000  # how far to look for the end of a bracket
+_DICTIONARY = re.compile(r'(?:[^{}"%]|"(?:[^"\\\n]|\\.)*+")*+')
+_BRACKET = re.compile(r'"(?:[^"\\\n]|\\.)*+"?|[(){}\[\]<>]')
 
 
 class Token:
@@ -181,20 +184,39 @@ def _unexpected(source: Source, offset: int, accepted: dict[str, int]) -> TfcErr
         return source.error(len(source.text.rstrip()), "the text ends too early", expected)
     char = source.text[offset]
     if char == '"':
-        return source.error(offset, "the string has no end on its line", 'it ends with `"`')
-    if char in CLOSING and not _closes(source.text, offset):
-        return source.error(offset, f"nothing closes this `{char}`")
+        return _open_string(source, offset)
+    if char in CLOSING:
+        _check_closed(source, offset)
+    if char == "{" and "ATTRIBUTES" in accepted:
+        return _no_dictionary(source, offset)
     return source.error(offset, f"unexpected {_word_at(source.text, offset)!r}", expected)
 
 
-def _closes(text: str, offset: int) -> bool:
-    """Whether the bracket at an offset is closed, within some distance."""
-    opening, depth = text[offset], 0
-    for char in text[offset : offset + 100_000]:
-        depth += (char == opening) - (char == CLOSING[opening])
+def _check_closed(source: Source, offset: int) -> None:
+    """Raises where a bracket, or a string within it, is not closed."""
+    opening = source.text[offset]
+    depth, end = 0, offset
+    for match in _BRACKET.finditer(source.text, offset, offset + MAX_SEARCH):
+        if match[0][0] == '"' and not STRING.fullmatch(match[0]):
+            raise _open_string(source, match.start())
+        depth += (match[0] == opening) - (match[0] == CLOSING[opening])
+        end = match.end()
         if depth == 0:
-            return True
-    return False
+            return
+    if end < offset + MAX_SEARCH:
+        raise source.error(offset, f"nothing closes this `{opening}`")
+
+
+def _no_dictionary(source: Source, offset: int) -> TfcError:
+    inside = _DICTIONARY.match(source.text, offset + 1)
+    if inside and source.text[inside.end() : inside.end() + 1] == "}":
+        message = "expected the name of an attribute and `=`"
+        return source.error(offset + 1, message, "such as `{axis = 1}`")
+    return source.error(offset, "nothing closes this dictionary", "it ends with `}`")
+
+
+def _open_string(source: Source, offset: int) -> TfcError:
+    return source.error(offset, "the string has no end on its line", 'it ends with `"`')
 
 
 def _word_at(text: str, offset: int) -> str:

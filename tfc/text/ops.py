@@ -22,7 +22,7 @@ from tfc.text.types import TypeReader
 
 MAX_REGIONS = 64  # how deep they nest
 ORDER = {"OPERANDS": 0, "ATTRIBUTES": 1, "AFTER": 2, "ON": 3, "TYPES": 4, "LOC": 5}
-_ITEM = re.compile(r'\s*((?:"(?:[^"\\\n]|\\.)*+"|[^",\s])*)\s*(,|$)')
+_ITEM = re.compile(r'\s*((?:"(?:[^"\\\n]|\\.)*+"|[^",\s])*)\s*')
 _NAMED = re.compile(r'[%^@](?:[A-Za-z0-9_.$]+|"(?:[^"\\\n]|\\.)*+")', re.ASCII)
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*+"')
 _COLOCATE = re.compile(r"\s*colocate\s*\((.*)\)\s*", re.DOTALL)
@@ -80,14 +80,19 @@ class OpReader:
         found: list[tuple[int, str]] = []
         if not text[start:].strip():
             return found
-        more = ","
-        while more:
+        while True:
             match = _ITEM.match(text, start)
             if match is None or not match[1]:
-                raise self.error(token, "expected names with commas between", offset=start)
+                raise self.error(
+                    token, "expected a name", offset=match.start(1) if match else start
+                )
             found.append((match.start(1), match[1]))
-            start, more = match.end(), match[2]
-        return found
+            start = match.end()
+            if start == len(text):
+                return found
+            if text[start] != ",":
+                raise self.error(token, "expected `,`", offset=start)
+            start += 1
 
     # ---- scopes
 
@@ -338,10 +343,10 @@ class OpReader:
         inner = token.text[start:-1]
         match = _COLOCATE.fullmatch(inner)
         if match is not None:
-            ((offset, item),) = self.items(
-                token, start + match.start(1), token.text[: start + match.end(1)]
-            )
-            return Colocate(self._referenced(token, offset, item))
+            found = self.items(token, start + match.start(1), token.text[: start + match.end(1)])
+            if len(found) != 1:
+                raise self.error(token, "`colocate` names one op", offset=start)
+            return Colocate(self._referenced(token, *found[0]))
         literal = inner.strip()
         if not _STRING.fullmatch(literal):
             hint = 'write `on("/device:cpu:0")` or `on(colocate(%v))`'

@@ -185,8 +185,8 @@ def _is_within(value: Value, block: Block) -> bool:
 class Launch(GraphOp, name="launch"):
     """Runs a kernel of the module over the operands, which are its first buffers.
 
-    The results are the buffers after them, which the kernel writes. `offset` is the place of each in
-    the arena in bytes, -1 for one that is not there; the pass `memory-planning` writes it.
+    The results are the buffers after them, which the kernel writes. `offset` is the place of each
+    in the arena in bytes, -1 for one that is not there; the pass `memory-planning` writes it.
 
     C1: `kernel` names a kernel.
 

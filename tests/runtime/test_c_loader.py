@@ -394,16 +394,17 @@ def example_folder(base: Path) -> Path:
     folder.mkdir()
     (folder / "tfc.h").write_text(header_text())
     shutil.copy(RUNTIME / "example.c", folder)
+    shutil.copy(RUNTIME.parents[1] / "examples" / "c" / "own_memory.c", folder)
     (folder / "model.tfb").write_bytes(DATA)
     return folder
 
 
-def build(folder: Path, compiler: str) -> Path:
-    program = folder / f"example-{compiler}"
+def build(folder: Path, compiler: str, source: str = "example.c") -> Path:
+    program = folder / f"{source}-{compiler}"
     language = ["-x", "c++", "-std=c++11"] if compiler.endswith("++") else ["-std=c99"]
     warnings = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
     libraries = ["-ldl", "-lpthread"]
-    command = [compiler, *language, *warnings, "-O2", "example.c", "-o", str(program), *libraries]
+    command = [compiler, *language, *warnings, "-O2", source, "-o", str(program), *libraries]
     subprocess.run(command, check=True, cwd=folder)
     return program
 
@@ -425,12 +426,47 @@ def test_the_example_builds_and_runs(
     assert failed.returncode == 1 and "this is no tfc bundle" in failed.stderr
 
 
+@pytest.mark.skipif(not COMPILERS, reason="no C compiler on this machine")
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_the_example_with_memory_of_its_own(
+    compiler: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = example_folder(tmp_path_factory.getbasetemp())
+    program = build(folder, compiler, "own_memory.c")
+    done = subprocess.run([program, "model.tfb"], cwd=folder, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == (
+        "main ran in an arena of 576 bytes, with 1 loops\n",
+        "",
+    )
+
+
+QEMU, SYSROOT = shutil.which("qemu-aarch64"), Path("/usr/aarch64-linux-gnu")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not QEMU or not SYSROOT.exists(), reason="needs qemu-user, libc6-arm64-cross")
+def test_the_example_on_aarch64(tmp_path: Path) -> None:
+    """Linking a program with zig takes 12 s the first time."""
+    assert QEMU is not None
+    for source in ("example.c", "tfc.h", "tfc_abi.h"):
+        shutil.copy(RUNTIME / source, tmp_path)
+    program, path = tmp_path / "example", tmp_path / "model.tfb"
+    command = [zig_binary(), "cc", "-target", "aarch64-linux-gnu.2.31", "-O1", "example.c"]
+    subprocess.run([*command, "-o", str(program)], check=True, cwd=tmp_path)
+    code = {m: CodeSpec(stand_in.code(m)) for m in ("aarch64", "x86_64")}
+    path.write_bytes(stand_in.written(stand_in.spec(code=code)))
+    run = [QEMU, "-L", str(SYSROOT), str(program), str(path), "900"]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[0].startswith("sum: f32[900, 4] 0.5 -0.98 2.04 8.06")
+
+
 @pytest.mark.skipif(
     not COMPILERS or not shutil.which("valgrind"), reason="needs a C compiler and valgrind"
 )
-def test_valgrind_finds_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.mark.parametrize("source", ["example.c", "own_memory.c"])
+def test_valgrind_finds_nothing(source: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = example_folder(tmp_path_factory.getbasetemp())
-    program = build(folder, COMPILERS[0])
+    program = build(folder, COMPILERS[0], source)
     check = ["valgrind", "-q", "--leak-check=full", "--show-leak-kinds=all", "--error-exitcode=9"]
     done = subprocess.run(
         [*check, program, "model.tfb"], cwd=folder, capture_output=True, text=True

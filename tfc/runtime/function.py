@@ -35,18 +35,19 @@ class Memory:
     def __init__(self, native: Native, weights: Array, executor: int) -> None:
         self.native: Native | None = native
         self.weights: Array | None = weights
+        self.weights_address: int = weights.ctypes.data
         self.executor = executor
-        self._scratch: list[Array] = []
+        self._scratch: list[Scratch] = []
 
-    def take_scratch(self, size: int) -> Array:
+    def take_scratch(self, size: int) -> Scratch:
         """Memory of at least `size` bytes that nobody else uses until `give_back`."""
         try:
             held = self._scratch.pop()
         except IndexError:
-            return aligned_bytes(size)
-        return held if held.nbytes >= size else aligned_bytes(size)
+            return Scratch(size)
+        return held if held.size >= size else Scratch(size)
 
-    def give_back(self, scratch: Array) -> None:
+    def give_back(self, scratch: Scratch) -> None:
         if self.native is not None:
             self._scratch.append(scratch)
 
@@ -54,6 +55,15 @@ class Memory:
         self.native = None
         self.weights = None
         self._scratch.clear()
+
+
+class Scratch:
+    """Memory for one run at a time, aligned to 64 bytes."""
+
+    def __init__(self, size: int) -> None:
+        self._bytes = aligned_bytes(size)
+        self.size = size
+        self.address: int = self._bytes.ctypes.data
 
 
 class _Frame:
@@ -187,7 +197,7 @@ class Function:
         frame.outputs[: len(results)] = [r.ctypes.data for r in results]
         scratch = self._take_scratch(plan)
         call = frame.call
-        call.weights, call.scratch = weights.ctypes.data, scratch.ctypes.data
+        call.weights, call.scratch = memory.weights_address, scratch.address
         call.executor, call.kernel_ticks = memory.executor, ticks or None
         function = native.addresses[self._number]
         code = native.call(function, frame.call_address, frame.error_address)
@@ -213,7 +223,7 @@ class Function:
         except (MemoryError, ValueError) as error:
             raise RunError(f"no memory for the outputs of {self.name}: {error}") from error
 
-    def _take_scratch(self, plan: _Plan) -> Array:
+    def _take_scratch(self, plan: _Plan) -> Scratch:
         try:
             return self._memory.take_scratch(plan.scratch_bytes)
         except (MemoryError, ValueError) as error:

@@ -1,0 +1,83 @@
+"""Compiles LLVM text to objects: position-independent, the same bytes for the same text and target.
+
+Set up by `prepare` once in a process: it turns LLVM's machine scheduler off, which reorders register
+tiles into spills. That option is process-wide, so programs that also use LLVM otherwise compile in the
+worker processes of `pool`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tfc.targets import Target
+
+ALLOWED_SYMBOLS = frozenset(("memcpy", "memmove", "memset"))
+"""What an object may need from elsewhere."""
+
+
+@cache
+def prepare() -> Any:
+    """LLVM, ready to compile for every target. llvmlite is imported here: it takes 50 ms."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    llvm.set_option("tfc", "--enable-misched=false")
+    return llvm
+
+
+def versions() -> str:
+    """What the machine code depends on besides text and target."""
+    import llvmlite
+
+    llvm = prepare()
+    return f"llvmlite {llvmlite.__version__}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
+
+
+def _machine(target: Target, opt_level: int, *, jit: bool = False) -> Any:
+    llvm = prepare()
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu,
+        features=target.features,
+        opt=opt_level,
+        reloc="pic",
+        codemodel="small",
+        jit=jit,
+    )
+
+
+def _optimised(text: str, target: Target, opt_level: int) -> tuple[Any, Any]:
+    """The module after LLVM's passes, and the machine that can emit it."""
+    llvm = prepare()
+    module = llvm.parse_assembly(text)
+    module.verify()
+    machine = _machine(target, opt_level)
+    options = llvm.create_pipeline_tuning_options(opt_level)
+    # Vectors and unrolling are chosen by the lowering.
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    options.loop_unrolling = False
+    options.loop_interleaving = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return module, machine
+
+
+def compile_kernel_text(text: str, target: Target, *, opt_level: int = 3) -> bytes:
+    """An object file of a module's text."""
+    module, machine = _optimised(text, target, opt_level)
+    return machine.emit_object(module)
+
+
+def emit_asm(text: str, target: Target, *, opt_level: int = 3) -> str:
+    """The same as assembly."""
+    module, machine = _optimised(text, target, opt_level)
+    return machine.emit_assembly(module)
+
+
+def optimise_text(text: str, target: Target, *, opt_level: int = 3) -> str:
+    """The LLVM text after LLVM's passes."""
+    module, _ = _optimised(text, target, opt_level)
+    return str(module)

@@ -1,9 +1,11 @@
-"""Vector maths as LLVM IR text: exp, log, tanh, ... on scalars and vectors of any width, never libm.
+"""Vector maths as LLVM IR text: exp, log, tanh, ... on scalars and vectors of any width, no libm.
 
-`emit_all` gives what a module needs for the functions that it calls by `symbol`. Each is branch-free, but for
-arguments of sin, cos and tan beyond a million, and for fmod's long division. With `fma`, llvm.fma is one instruction
-of the target; without (x86-64-v2) it would call libm, so products and sums stand apart. With `avx512`, vectors of
-whole registers use instructions of AVX-512.
+`emit_all` gives what a module needs for the functions that it calls by `symbol`. All are free of
+branches but for the arguments of sin, cos and tan beyond a million and for fmod's long division.
+With `fma`, llvm.fma is one instruction of the target; without (x86-64-v2) it would call libm, so
+products and sums are rounded apart. With `avx512`, vectors of whole registers use its instructions.
+
+TABLE
 """
 
 from __future__ import annotations
@@ -11,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from tfc.backends.llvm.vmath_body import FORMATS, LLVM_TYPES, Body, Value
+from tfc.backends.llvm.vmath_body import Body
 from tfc.backends.llvm.vmath_erf import erf, erfc
 from tfc.backends.llvm.vmath_exp import cosh, exp, exp2, expm1, sigmoid, sinh, tanh
 from tfc.backends.llvm.vmath_fmod import fmod
 from tfc.backends.llvm.vmath_log import acosh, asinh, atanh, log, log1p, log2, log10, softplus
 from tfc.backends.llvm.vmath_power import cbrt, pow
 from tfc.backends.llvm.vmath_trigonometry import acos, asin, atan, atan2, cos, sin, tan
+from tfc.backends.llvm.vmath_value import FORMATS, LLVM_TYPES, Value
 
 KERNELS: dict[str, Callable[..., Value]] = {
     "acos": acos,
@@ -52,8 +55,11 @@ KERNELS: dict[str, Callable[..., Value]] = {
 FUNCTIONS: dict[str, int] = {name: 2 if name in ("atan2", "fmod", "pow") else 1 for name in KERNELS}
 """Each function and its number of arguments."""
 
-IN_F32 = frozenset("erf exp exp2 expm1 fmod log log10 log1p log2 sigmoid softplus tanh".split())
-"""What computes in f32 for f32; the others compute in f64 and round."""
+IN_F32 = frozenset(
+    {"erf", "exp", "exp2", "expm1", "fmod", "log", "log10", "log1p", "log2"}
+    | {"sigmoid", "softplus", "tanh"}
+)
+"""What computes in f32 for f32; the others compute in f64 and round once more."""
 
 
 @dataclass(frozen=True)
@@ -83,14 +89,12 @@ def symbol(function: str, element: str, lanes: int) -> str:
 def emit(
     function: str, element: str, lanes: int, *, fma: bool, avx512: bool
 ) -> tuple[str, set[str]]:
-    """The function's definition and the lines that it needs before it: declarations and constant tables."""
+    """The function's definition, and the declarations and constant tables that it needs."""
     body = Body(element, lanes, fma=fma, avx512=avx512)
     arguments = [Value(body, element, f"%x{i}") for i in range(FUNCTIONS[function])]
     kernel = KERNELS[function]
-    if function in IN_F32:
-        result = kernel(body, *arguments)
-    else:
-        result = body.narrowed(kernel(body, *(body.widened(x) for x in arguments)))
+    operands = arguments if function in IN_F32 else [body.widened(x) for x in arguments]
+    result = body.narrowed(kernel(body, *operands))
     kind = Lanes(element, lanes).llvm
     parameters = ", ".join(f"{kind} {x.text}" for x in arguments)
     header = f"define internal {kind} {symbol(function, element, lanes)}({parameters})"

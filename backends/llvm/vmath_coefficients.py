@@ -1,9 +1,10 @@
 """Coefficients of the polynomials of the vector maths, lowest power first.
 
-Each is minimax in relative error for the function that it serves: Remez's algorithm at 50 digits on the named
-interval; the lowest coefficients were rounded to the format first and the others fitted again where that helped.
-The keys: `f32`, arithmetic in f32; `f64`, arithmetic and result in f64; `short`, arithmetic in f64 for a result in f32.
-Figures in the comments: the error of the rounded polynomial, relative to the function, as a power of two.
+Each is minimax in relative error for the function that it serves: Remez's algorithm at 50 digits
+on the interval given; the lowest coefficients were rounded to the format first and the others
+fitted again where that helped. The keys: `f32`, arithmetic in f32; `f64`, arithmetic and result in
+f64; `short`, arithmetic in f64 for a result in f32. The powers of two are the largest error of the
+rounded polynomial, relative to the function, in the order of the keys.
 """
 
 EXP = {
@@ -370,7 +371,7 @@ ERFC = {
         -7.515440784442114e-05,
     ),
 }
-"""exp(t^2) erfc(t) (1 + 2 t) = P((t - 3) / (t + 3)), 1 <= t <= 27.3, for `short` 10.1: 2^-54.3, 2^-33.8."""
+"""exp(t^2) erfc(t) (1 + 2 t) = P((t - 3) / (t + 3)), t from 1 to 27.3, 10.1: 2^-54.3, 2^-33.8."""
 
 CUBE_ROOT = (
     1.0000089277961866,

@@ -1,11 +1,13 @@
-"""Sums, products and roots in two parts, high + low, for results that need more than the format's precision.
+"""Sums, products and roots in two parts, high + low, for more than the format's precision.
 
-Knuth's and Dekker's error-free transformations (Shewchuk, "Adaptive precision floating-point arithmetic", 1997).
+Knuth's and Dekker's error-free transformations (Shewchuk, "Adaptive precision floating-point
+arithmetic", 1997).
 """
 
 from __future__ import annotations
 
-from tfc.backends.llvm.vmath_body import Body, Operand, Value
+from tfc.backends.llvm.vmath_body import Body
+from tfc.backends.llvm.vmath_value import Operand, Value
 
 Pair = tuple[Value, Value]
 

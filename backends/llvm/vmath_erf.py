@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from tfc.backends.llvm.vmath_body import Body, Value
+from tfc.backends.llvm.vmath_body import Body
 from tfc.backends.llvm.vmath_coefficients import ERF_LARGE, ERF_SMALL, ERFC
 from tfc.backends.llvm.vmath_double import product
 from tfc.backends.llvm.vmath_exp import exp_of_negative
+from tfc.backends.llvm.vmath_tables import erf_by_table
+from tfc.backends.llvm.vmath_value import Value
 
 ONE_F32 = 4.0
 """erf of this and of anything larger rounds to 1."""
@@ -17,6 +19,8 @@ ZERO = {"f64": 27.3, "short": 10.1}
 
 
 def erf(b: Body, x: Value) -> Value:
+    if x.type == "f32" and b.fills_registers(x):
+        return erf_by_table(b, x)
     if x.type == "f32":
         t = b.at_most(abs(x), ONE_F32)
         small, large = t < 1.2, b.polynomial(t - CENTRE, ERF_LARGE)
@@ -40,7 +44,7 @@ def _erf_of_small(b: Body, x: Value) -> Value:
 
 
 def _complement_of_small(b: Body, x: Value) -> Value:
-    """1 - erf(x); from 1/2 on as 1/2 - ((x - 1/2) + (erf(x) - x)), for there the result is small."""
+    """1 - erf(x); from 1/2 on, where that is small, as 1/2 - ((x - 1/2) + (erf(x) - x))."""
     rest = x * b.polynomial(x * x, ERF_SMALL[b.quality(x)])
     return b.select(x < 0.5, 1.0 - (x + rest), 0.5 - ((x - 0.5) + rest))
 

@@ -1,15 +1,17 @@
 """Exponentials and what follows from them: exp, exp2, expm1, tanh, sigmoid, sinh, cosh.
 
-exp(x) = 2^n exp(f) with n the integer nearest x / ln 2 and |f| <= ln 2 / 2. n ln 2 is subtracted in two parts, the
-first with so few bits that its product with n is exact, with or without fma.
+exp(x) = 2^n exp(f) with n the integer nearest x / ln 2 and |f| <= ln 2 / 2. n ln 2 is subtracted
+in two parts, the first with so few bits that its product with n is exact, with or without fma.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfc.backends.llvm.vmath_body import Body, Value
+from tfc.backends.llvm.vmath_body import Body
 from tfc.backends.llvm.vmath_coefficients import EXP, EXP2, EXPM1, SINH
+from tfc.backends.llvm.vmath_tables import tanh_by_table
+from tfc.backends.llvm.vmath_value import Value
 
 LOG2_E = 1.4426950408889634
 
@@ -81,7 +83,7 @@ def exp2(b: Body, x: Value) -> Value:
 
 
 def expm1(b: Body, x: Value) -> Value:
-    """2^n (expm1(f) + (1 - 2^-n)), with 2^(n - 1) for 2^n so that the largest results do not overflow early."""
+    """2^n (expm1(f) + (1 - 2^-n)), with half of 2^n so that no result overflows early."""
     limits = RANGES[x.type]
     bounded = b.at_least(b.at_most(x, limits.exp_infinity), limits.expm1_minus_one)
     power, f = _reduced(b, bounded, extra_exponent=-1)
@@ -91,6 +93,8 @@ def expm1(b: Body, x: Value) -> Value:
 
 def tanh(b: Body, x: Value) -> Value:
     """h / (h + 1) with h = expm1(2 |x|) / 2."""
+    if x.type == "f32" and b.fills_registers(x):
+        return tanh_by_table(b, x)
     bounded = b.at_most(abs(x), RANGES[x.type].tanh_one)
     power, f = _reduced(b, bounded, multiple=2.0)
     scaled = [c * 2.0**power for power, c in enumerate(EXPM1[b.quality(x)], 1)]
@@ -100,7 +104,7 @@ def tanh(b: Body, x: Value) -> Value:
 
 
 def sigmoid(b: Body, x: Value) -> Value:
-    """s = e / (e + 1) or 1 - s with e = exp(-|x|), so that the small tail keeps its relative precision."""
+    """s = e / (e + 1) or 1 - s with e = exp(-|x|): the tail keeps its relative precision."""
     tail = _ratio_to_successor(b, exp_of_negative(b, -abs(x)))
     return b.select(x < 0.0, tail, 1.0 - tail)
 
@@ -121,11 +125,11 @@ def cosh(b: Body, x: Value) -> Value:
 
 
 def scale(b: Body, mantissa: Value, n: Value) -> Value:
-    """mantissa * 2^n, rounded once, for a mantissa of modest size and an n whose half is a normal exponent."""
+    """mantissa * 2^n, rounded once, for a modest mantissa; half of n is a normal exponent."""
     if b.fills_registers(mantissa):
         kind, mask = ("ps", "i16 -1") if mantissa.type == "f32" else ("pd", "i8 -1")
         rest = ("{register} zeroinitializer", mask, "i32 4")
-        return b.avx512_call(f"mask.scalef.{kind}", mantissa, n, *rest)
+        return b.avx512_call(n.type, f"mask.scalef.{kind}", mantissa, n, *rest)
     shifter = mantissa.format.shifter
     half = b.fma(n, 0.5, shifter)
     other_half = n - (half - shifter) + shifter
@@ -138,7 +142,7 @@ def power_of_shifted(shifted: Value) -> Value:
 
 
 def _exp(b: Body, x: Value, bounded: Value) -> Value:
-    """Where the result is 0, the mantissa is: no subnormal number arises, which would cost an assist."""
+    """Where the result is 0 the mantissa is 0: no subnormal number costs an assist."""
     limits = RANGES[x.type]
     if not b.fills_registers(x):  # vscalef takes any exponent
         bounded = b.at_least(bounded, limits.exp_zero)
@@ -181,7 +185,9 @@ def _ratio_to_successor(b: Body, h: Value) -> Value:
     successor = h + 1.0
     error = h - (successor - 1.0)
     if b.fills_registers(h) and h.type == "f32":  # half the time of a division
-        reciprocal = b.avx512_call("rcp14.ps", successor, "{register} zeroinitializer", "i16 -1")
+        reciprocal = b.avx512_call(
+            "f32", "rcp14.ps", successor, "{register} zeroinitializer", "i16 -1"
+        )
         quotient = h * reciprocal
         rest = b.fma(-error, quotient, b.fma(-successor, quotient, h))
         return b.fma(rest, reciprocal, quotient)

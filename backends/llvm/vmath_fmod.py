@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfc.backends.llvm.vmath_body import Body, Format, Value
+from tfc.backends.llvm.vmath_body import Body
+from tfc.backends.llvm.vmath_value import Format, Value
 
 INFINITY = float("inf")
 NAN = float("nan")
@@ -34,7 +35,7 @@ def fmod(b: Body, x: Value, y: Value) -> Value:
 
 
 def _integer_parts(b: Body, t: Value) -> tuple[Value, Value]:
-    """Mantissa and exponent, from 1 up, as 64-bit integers: t = mantissa 2^exponent times a constant."""
+    """Mantissa and exponent field (1 for subnormals), both as 64-bit integers."""
     form = t.format
     bits = t.bits()
     if form.width == 32:
@@ -47,7 +48,7 @@ def _integer_parts(b: Body, t: Value) -> tuple[Value, Value]:
 
 
 def _number(b: Body, form: Format, mantissa: Value, exponent: Value) -> Value:
-    """The number of these parts; every product is exact, the second and third factor halve the exponent."""
+    """The number of these parts, by exact products; 2^exponent is the product of two factors."""
     number = b.cast("uitofp", mantissa, form.name) * 2.0 ** (1 - form.bias - form.mantissa)
     half = (exponent - 1) >> 1
     for power in (half, (exponent - 1) - half):

@@ -1,14 +1,14 @@
 """Logarithms and what follows from them: log, log2, log10, log1p, softplus, asinh, acosh, atanh.
 
-x = 2^k (1 + f) with -1/4 <= f < 1/2, so log(x) = k ln 2 + log(1 + f), and neither term cancels the other.
-k ln 2 is added in two parts, the first with so few bits that its product with k is exact.
+x = 2^k (1 + f) with -1/4 <= f < 1/2, so log(x) = k ln 2 + log(1 + f), and neither term cancels
+the other. k ln 2 is added in two parts, the first with so few bits that k times it is exact.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfc.backends.llvm.vmath_body import Body, Value
+from tfc.backends.llvm.vmath_body import Body
 from tfc.backends.llvm.vmath_coefficients import LOG, SOFTPLUS
 from tfc.backends.llvm.vmath_double import (
     Pair,
@@ -19,6 +19,7 @@ from tfc.backends.llvm.vmath_double import (
     sum_of,
 )
 from tfc.backends.llvm.vmath_exp import exp_of_negative
+from tfc.backends.llvm.vmath_value import Value
 
 INFINITY = float("inf")
 NAN = float("nan")
@@ -81,11 +82,9 @@ def log1p(b: Body, x: Value) -> Value:
 def softplus(b: Body, x: Value) -> Value:
     """log(1 + exp(x)) = max(x, 0) + log(1 + e) with e = exp(-|x|)."""
     e = exp_of_negative(b, -abs(x))
-    if x.type == "f32":
-        rest = b.fma(e * e, b.polynomial(e, SOFTPLUS), e)
-    else:
-        rest = log1p(b, e)
-    return b.at_least(x, 0.0) + rest
+    if x.type == "f64":
+        return b.at_least(x, 0.0) + log1p(b, e)
+    return b.at_least(x, 0.0) + b.fma(e * e, b.polynomial(e, SOFTPLUS), e)
 
 
 def asinh(b: Body, x: Value) -> Value:
@@ -134,17 +133,17 @@ def split(b: Body, x: Value) -> Pair:
 
 
 def _split_by_instruction(b: Body, x: Value) -> Pair:
-    """As `split`; further k = -inf for 0, k = inf and m = 1 for inf, m = NaN for negative numbers."""
+    """As `split`; also k = -inf for 0, k = inf and m = 1 for inf, m = NaN for negative numbers."""
     kind, mask = ("ps", "i16 -1") if x.type == "f32" else ("pd", "i8 -1")
     rest = ("{register} zeroinitializer", mask, "i32 4")
     interval_and_sign = 0b1011
-    m = b.avx512_call(f"mask.getmant.{kind}", x, f"i32 {interval_and_sign}", *rest)
-    k = b.avx512_call(f"mask.getexp.{kind}", x, *rest)
+    m = b.avx512_call(x.type, f"mask.getmant.{kind}", x, f"i32 {interval_and_sign}", *rest)
+    k = b.avx512_call(x.type, f"mask.getexp.{kind}", x, *rest)
     return b.select(m < 1.0, k + 1.0, k), m
 
 
 def _exponent_field(x: Value) -> Value:
-    """The bits of a normal number, moved up by half a binade: the exponent's field then holds k + bias."""
+    """A normal number's bits moved up by half a binade: the exponent's field holds k + bias."""
     return x.bits() + (1 << (x.format.mantissa - 1))
 
 

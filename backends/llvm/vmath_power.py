@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from tfc.backends.llvm.vmath_body import Body, Value
+from tfc.backends.llvm.vmath_body import Body
 from tfc.backends.llvm.vmath_coefficients import ATANH_TAIL, CUBE_ROOT, EXP2
 from tfc.backends.llvm.vmath_double import Pair, halves, ordered_sum, product, quotient, sum_of
 from tfc.backends.llvm.vmath_exp import power_of_shifted, scale
 from tfc.backends.llvm.vmath_log import log2, split
+from tfc.backends.llvm.vmath_value import Value
 
 INFINITY = float("inf")
 NAN = float("nan")
@@ -33,7 +34,7 @@ def pow(b: Body, x: Value, y: Value) -> Value:
 
 
 def cbrt(b: Body, x: Value) -> Value:
-    """With |x| = 8^j a: a polynomial's guess of the root of a, then Newton's and for f64 Halley's step."""
+    """With |x| = 8^j a: a guess of the root of a, then Newton's step and for f64 Halley's."""
     t = abs(x)
     k, m = split(b, t)
     j = b.round_even(k * THIRD[0])
@@ -49,14 +50,14 @@ def cbrt(b: Body, x: Value) -> Value:
 
 
 def _halley_step(b: Body, a: Value, root: Value) -> Value:
-    """root (1 + (a - root^3) / (2 root^3 + a)), from the half of root's bits whose square is exact."""
+    """r (1 + (a - r^3) / (2 r^3 + a)), with r the upper half of root's bits: r^2 is exact."""
     high, _ = halves(root)
     cube, error = product(b, high * high, high)
     return b.fma(high, ((a - cube) - error) / (cube + cube + a), high)
 
 
 def _times_log2(b: Body, y: Value, x: Value) -> Pair:
-    """y log2(x), to some 64 bits; y is bounded, which changes no result, to keep products from overflow."""
+    """y log2(x), to some 64 bits; y is bounded so that no product overflows early."""
     high, low = _log2_in_parts(b, x)
     bounded = b.at_least(b.at_most(y, 2.0**70), -(2.0**70))
     total, error = product(b, bounded, high)

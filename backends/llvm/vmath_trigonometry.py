@@ -1,8 +1,9 @@
 """Sine, cosine, tangent and their inverses: sin, cos, tan, asin, acos, atan, atan2. All in f64.
 
-x = n pi / 2 + r with |r| <= pi / 4. For |x| up to a million pi / 2 is subtracted in parts whose products with n are
-exact; beyond, x is multiplied by 2 / pi modulo 4, part by part (Payne and Hanek, "Radian reduction for trigonometric
-functions", 1983), in a loop that runs only where some lane needs it.
+x = n pi / 2 + r with |r| <= pi / 4. Up to a million, n pi / 2 is subtracted in parts whose
+products with n are exact. Beyond, x is multiplied by 2 / pi modulo 4, part by part (Payne and
+Hanek, "Radian reduction for trigonometric functions", 1983), in a loop that runs only where some
+lane needs it.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tfc.backends.llvm.vmath_body import Body, Value
+from tfc.backends.llvm.vmath_body import Body
 from tfc.backends.llvm.vmath_coefficients import ASIN, ATAN, COS, SIN
 from tfc.backends.llvm.vmath_double import Pair, halves, ordered_sum, product, quotient, sum_of
+from tfc.backends.llvm.vmath_value import Value
 
 INFINITY = float("inf")
 NAN = float("nan")
@@ -38,7 +40,7 @@ TANGENT_OF_THREE_EIGHTHS_PI = 2.414213562373095
 PART_BITS = 26
 PARTS = 46
 LIFT = 2.0**200
-"""The parts of 2 / pi are stored times this and x is divided by it: the last parts would be subnormal."""
+"""Factor of the parts of 2 / pi, and divisor of x, for else the last parts would be subnormal."""
 TWO_OVER_PI_BITS = int(
     "A2F9836E4E441529FC2757D1F534DDC0DB6295993C439041FE5163ABDEBBC561B7246E3A424DD2E006492EEA"
     "09D1921CFE1DEB1CB129A73EE88235F52EBB4484E99C7026B45F7E413991D639835339F49C845F8BBDF9283B"

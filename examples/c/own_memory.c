@@ -4,10 +4,10 @@
  *   cc own_memory.c -o own_memory        (older libcs: -ldl -lpthread)
  *   ./own_memory model.tfb
  *
- * The bundle is opened from a buffer, as if it were part of the program or came over a network. Sizes
- * that are not fixed are set to 4; inputs are zeros. One arena holds inputs, outputs and scratch, and
- * the loops of the model run on this program's executor, which here is a plain loop. Between
- * tfc_prepare and the end of tfc_run nothing is allocated.
+ * The bundle is opened from a buffer, as if it were part of the program or came over a network.
+ * Sizes that are not fixed are set to 4; inputs are zeros. One arena holds inputs, outputs and
+ * scratch, and the loops of the model run on this program's executor, which here is a plain loop.
+ * While it runs nothing is allocated.
  */
 #define TFC_IMPLEMENTATION
 #include "tfc.h"

@@ -40,10 +40,10 @@ def main() -> None:
     x, pick = np.ones((8, 4), np.float32), np.array(1)
     print("load from memory            ", repeated(lambda: load(data, threads=1), 200))
     print("load and first run          ", repeated(lambda: load(data, threads=1)(x, x, pick), 200))
+    named = {"x": x, "y": x, "pick": pick}
+    out = {"sum": np.empty((8, 4), np.float32), "row": np.empty(4, np.float32)}
     for threads in (1, 2):
         bundle = load(data, threads=threads)
-        named = {"x": x, "y": x, "pick": pick}
-        out = {"sum": np.empty((8, 4), np.float32), "row": np.empty(4, np.float32)}
         label = f"{threads} thread{'s' if threads > 1 else ' '}"
         print(f"run by name,     {label}  ", repeated(lambda b=bundle: b.run(named)))
         print(f"run by position, {label}  ", repeated(lambda b=bundle: b(x, x, pick)))

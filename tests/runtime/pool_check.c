@@ -2,6 +2,8 @@
 #include "tfc_abi.h"
 
 uint64_t tfc_ticks(void);
+int32_t tfc_raise(tfc_error *error, int32_t code, int32_t where, int64_t axis, int64_t actual,
+                  int64_t expected, const char *node);
 
 static int32_t bind_nothing(const int64_t *dims, int64_t *symbols, tfc_error *e) {
   (void)dims, (void)symbols, (void)e;
@@ -103,10 +105,30 @@ static int32_t run_overhead(const tfc_call *call, tfc_error *e) {
   return TFC_OK;
 }
 
+typedef struct {
+  tfc_error *error;
+  int64_t limit;
+} guard;
+
+static void refuse_from_limit(void *arg, int64_t index) {
+  guard *g = arg;
+  if (index >= g->limit)
+    tfc_raise(g->error, TFC_ERROR_INDEX, -1, 2, index, g->limit, "the node");
+}
+
+/* guarded(n, limit): an error where any index reaches the limit */
+static int32_t run_guarded(const tfc_call *call, tfc_error *e) {
+  guard g = {e, input(call, 1)};
+  call->executor->parallel_for(call->executor->self, input(call, 0), refuse_from_limit, &g);
+  *(int64_t *)call->outputs[0] = 0;
+  return e->code;
+}
+
 const tfc_function tfc_functions[] = {
     {"total", 2, 1, 0, 0, 0, 0, bind_nothing, prepare_scalar, run_total},
     {"nested", 2, 1, 0, 0, 0, 0, bind_nothing, prepare_scalar, run_nested},
     {"meet", 0, 1, 0, 0, 0, 0, bind_nothing, prepare_scalar, run_meet},
     {"overhead", 2, 1, 0, 0, 0, 0, bind_nothing, prepare_scalar, run_overhead},
+    {"guarded", 2, 1, 0, 0, 0, 0, bind_nothing, prepare_scalar, run_guarded},
 };
-const int32_t tfc_function_count = 4;
+const int32_t tfc_function_count = 5;

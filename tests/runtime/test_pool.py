@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from functools import cache
@@ -24,7 +25,10 @@ def scalar(name: str) -> TensorInfo:
 @cache
 def bundle_bytes() -> bytes:
     counts = (scalar("n"), scalar("loops"))
-    signatures = (("total", counts), ("nested", counts), ("meet", ()), ("overhead", counts))
+    signatures = (
+        *(("total", counts), ("nested", counts), ("meet", ())),
+        *(("overhead", counts), ("guarded", counts)),
+    )
     functions = tuple(FunctionInfo(name, ins, (scalar("out"),)) for name, ins in signatures)
     code = {"baseline": CodeSpec(stand_in.code(source="pool_check.c"))}
     return stand_in.written(stand_in.spec(functions=functions, code=code))
@@ -128,6 +132,20 @@ def read_within(descriptor: int, seconds: float) -> bytes:
     ready, _, _ = select.select([descriptor], [], [], seconds)
     assert ready, "the child hangs"
     return os.read(descriptor, 100)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_one_error_of_many_programs_is_reported(threads: int) -> None:
+    with tfc.runtime.load(bundle_bytes(), threads=threads) as bundle:
+        for _ in range(100):
+            with pytest.raises(tfc.runtime.RunError) as caught:
+                call(bundle, "guarded", 1000, 10)
+            said = re.fullmatch(
+                r"the node: index (\d+) along axis 2 is out of range; it must lie in 0\.\.9",
+                str(caught.value),
+            )
+            assert said and 10 <= int(said[1]) < 1000
+            assert call(bundle, "guarded", 1000, 1000) == 0
 
 
 def test_idle_workers_sleep() -> None:

@@ -55,7 +55,7 @@ static void print_output(const tfc_tensor *tensor, const int64_t *dims, const vo
   printf(count > 8 ? " ...\n" : "\n");
 }
 
-/* Memory for the tensors, whose sizes stand one after another in `dims`; released by free_tensors. */
+/* Memory for the tensors, whose sizes stand one after another in `dims`; see free_tensors. */
 static void **allocate_tensors(const tfc_tensor *tensors, int32_t count, const int64_t *dims) {
   void **data = (void **)calloc((size_t)count + 1, sizeof *data);
   for (int32_t i = 0; data && i < count; i++) {

@@ -1,5 +1,6 @@
-/* support.c: the C part of every bundle's shared object besides the pool: the query, the clock, and
- * the conversions that the code generator expects from a compiler's library. */
+/* support.c: the C part of every bundle's shared object besides the pool: the query, what generated
+ * code calls (tfc_ticks, tfc_raise), and the conversions that LLVM expects from a compiler's
+ * library. */
 #include <stdint.h>
 #include <time.h>
 
@@ -20,8 +21,25 @@ uint64_t tfc_ticks(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* Fills the error unless another thread has; returns the code. For kernels, whose programs go on: the
+ * function looks at error->code after the loop. */
+int32_t tfc_raise(tfc_error *error, int32_t code, int32_t where, int64_t axis, int64_t actual,
+                  int64_t expected, const char *node) {
+  int32_t none = TFC_OK;
+  if (!__atomic_compare_exchange_n(&error->code, &none, -1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+    return code;
+  error->where = where;
+  error->axis = axis;
+  error->actual = actual;
+  error->expected = expected;
+  error->node = node;
+  __atomic_store_n(&error->code, code, __ATOMIC_SEQ_CST);
+  return code;
+}
+
 static int32_t call_function(const tfc_function *function, const tfc_call *call, tfc_error *error) {
   const tfc_executor *executor = call->executor;
+  error->code = TFC_OK;
   if (executor->begin) executor->begin(executor->self);
   int32_t code = function->run(call, error);
   if (executor->end) executor->end(executor->self);
@@ -63,7 +81,7 @@ typedef union {
   uint16_t bits;
 } brain_bits;
 
-/* Rounds a double to a format of `fraction` bits of fraction and the given least normal exponent. */
+/* Rounds to a format of `fraction` bits of fraction, with the given least normal exponent. */
 static uint16_t narrow(double x, int fraction, int least, int bias, uint16_t infinity) {
   double_bits in = {.value = x};
   uint16_t sign = (uint16_t)(in.bits >> 63 << 15);

@@ -416,7 +416,8 @@ static int32_t tfc__find_tables(tfc_bundle *b, uint64_t size, tfc__tables *table
                      (unsigned)tfc__u32(b->index + 8), TFC_ABI);
   for (i = 0; i < TFC__TABLES; i++) {
     tables->count[i] = tfc__u32(b->index + 12 + 4 * i);
-    if (tables->count[i] > limits[i]) return tfc__damaged(status, "a table of its index is too long");
+    if (tables->count[i] > limits[i])
+      return tfc__damaged(status, "a table of its index is too long");
     tables->at[i] = b->index + position;
     position += (uint64_t)tables->count[i] * bytes[i];
     if (position > size) return tfc__damaged(status, "a table of its index is cut off");
@@ -727,8 +728,8 @@ static int tfc__write_all(int file, const uint8_t *data, size_t size) {
 }
 
 /* dlopen through a descriptor. It knows libraries by path: where another one was loaded through the
- * same number (and that was closed since), it would return that one, so a free number is looked for,
- * and ours stays open as long as the library is loaded. */
+ * same number (and that was closed since), it would return that one, so a free number is looked
+ * for, and ours stays open as long as the library is loaded. */
 static void *tfc__open_descriptor(int *file) {
   int taken[16], count = 0;
   char path[64];

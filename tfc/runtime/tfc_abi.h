@@ -30,7 +30,8 @@ enum {
   TFC_ERROR_VALUE = 19       /* a value computed from data, `actual`, is not allowed */
 };
 
-/* Filled by the callee when it returns another code than TFC_OK. The strings are static. */
+/* Filled by the callee when it returns another code than TFC_OK; the caller has set code to TFC_OK.
+ * The strings are static. */
 typedef struct tfc_error {
   int32_t code;
   int32_t where; /* index of the input for TFC_ERROR_DIMENSION to _MULTIPLE, else -1 */
@@ -73,7 +74,8 @@ typedef struct tfc_function {
   int32_t kernel_count;
   int32_t input_dim_count;  /* of all inputs together */
   int32_t output_dim_count; /* of all outputs together */
-  /* input_dims: the sizes of all inputs, one after another, none negative. Binds symbols and checks. */
+  /* Binds symbols and checks. input_dims: the sizes of all inputs, one after another, none
+   * negative. */
   int32_t (*bind)(const int64_t *input_dims, int64_t *symbols, tfc_error *error);
   /* output_dims: the sizes of all outputs, one after another. */
   int32_t (*prepare)(const int64_t *symbols, int64_t *output_dims, int64_t *scratch_bytes,

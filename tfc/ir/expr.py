@@ -7,6 +7,7 @@ expressions. Symbols whose name starts with a capital letter are dimensions and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
@@ -359,11 +360,29 @@ def _simplify_atom(atom: str, ranges: Ranges) -> Expr:
     whole, rest = _split(lhs, rhs)
     if is_nonnegative(rest, ranges) and is_nonnegative(rhs - 1 - rest, ranges):
         return whole if atom.op == "floordiv" else rest
+    coarse = _coarsen(rest, rhs.constant, ranges)
+    if coarse is not None:
+        step, many, low = coarse
+        blocks = as_expr(rhs.constant or 1) // step
+        return whole + many // blocks if atom.op == "floordiv" else many % blocks * step + low
     if whole.terms and atom.op == "mod":
         return rest % rhs
     if whole.terms:
         return whole + rest // rhs
     return apply(atom.op, lhs, rhs)
+
+
+def _coarsen(e: Expr, divisor: int | None, ranges: Ranges) -> tuple[int, Expr, Expr] | None:
+    """e = step * many + low with 0 <= low < step and a step that divides the divisor, or None."""
+    if divisor is None or len(e.terms) < 2:
+        return None
+    steps = {math.gcd(c, divisor) for m, c in e.terms.items() if m}
+    for step in sorted(steps - {1, divisor}, reverse=True):
+        many = Expr({m: c // step for m, c in e.terms.items() if c % step == 0})
+        low = e - many * step
+        if is_nonnegative(low, ranges) and is_nonnegative(step - 1 - low, ranges):
+            return step, many, low
+    return None
 
 
 def _split(e: Expr, divisor: Expr) -> tuple[Expr, Expr]:

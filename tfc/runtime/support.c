@@ -21,8 +21,8 @@ uint64_t tfc_ticks(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Fills the error unless another thread has; returns the code. For kernels, whose programs go on: the
- * function looks at error->code after the loop. */
+/* Fills the error unless another thread has; returns the code. For kernels, whose other programs go
+ * on: the function looks at error->code after the loop. */
 int32_t tfc_raise(tfc_error *error, int32_t code, int32_t where, int64_t axis, int64_t actual,
                   int64_t expected, const char *node) {
   int32_t none = TFC_OK;

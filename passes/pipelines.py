@@ -3,30 +3,91 @@
 from __future__ import annotations
 
 CLEAN = (
-    "canonicalize",  # algebraic rules; leaves what they made dead
+    "canonicalize",  # algebraic rules, which keep every bit
     "cse",  # after the rules, which make equal things look equal
+    "dce",  # what the two left behind
+)
+
+FOLD_SCALES = (
+    "canonicalize{fold-scales=true}",  # batch norms into convolutions: rounds differently
+    "constant-folding",  # the weights, scaled
+    "cse",
     "dce",
 )
 
-# ---- graph to graph
+# ---- the graph, optimised and gathered to groups; what all targets share
 
-GRAPH_O0 = (
+O0 = (
     "prune",  # first: nobody needs to look at what never runs
+    "entry-checks",  # before anything else rewrites ops, which would lose what they assume
     "decompose",  # kernels are built from primitives only
+    "kernel-forms",  # the few forms that kernel builders take
     "dce",  # constants that nothing uses would still be stored
+    "fusion{largest=1}",  # every op a kernel of its own
 )
 
-GRAPH_O1 = (
+O1 = (
     "prune",  # first: nobody needs to look at what never runs
+    "entry-checks",  # before anything else rewrites ops, which would lose what they assume
     "constant-folding",  # shapes and statistics become constants, which the rules look for
     *CLEAN,
-    "decompose",  # the rules above know some composites; from here on there are primitives only
+    "decompose",  # from here on there are primitives only
     "constant-folding",  # what composites computed from constants, such as scales of batch norms
     *CLEAN,
+    "kernel-forms",  # the few forms that kernel builders take
+    "fusion{largest=1}",  # every op a kernel of its own
+)
+
+O2 = (
+    "prune",  # first: nobody needs to look at what never runs
+    "entry-checks",  # before anything else rewrites ops, which would lose what they assume
+    "constant-folding",  # shapes and statistics become constants, which the rules look for
+    *CLEAN,
+    "raise-idioms",  # what exporters spell out; before decompose spells it out again, one way only
+    "decompose",  # from here on there are primitives only
+    "constant-folding",  # what composites computed from constants, such as scales of batch norms
+    *CLEAN,
+    "kernel-forms",  # before layouts: a bias is then an op of its own
+    "layout",  # before fusion: groups have one layout; while each hero is still an op
+    *CLEAN,  # weights that were packed twice, reshapes around products
+    "fusion",  # last on the graph: groups hide their ops from every other pass
+)
+
+O3 = (
+    "prune",  # first: nobody needs to look at what never runs
+    "entry-checks",  # before anything else rewrites ops, which would lose what they assume
+    "constant-folding",  # shapes and statistics become constants, which the rules look for
+    *CLEAN,
+    "raise-idioms",  # what exporters spell out; before decompose spells it out again, one way only
+    "decompose",  # from here on there are primitives only
+    "constant-folding",  # what composites computed from constants, such as scales of batch norms
+    *FOLD_SCALES,
+    *CLEAN,
+    "kernel-forms",  # before layouts: a bias is then an op of its own
+    "layout",  # before fusion: groups have one layout; while each hero is still an op
+    *CLEAN,  # weights that were packed twice, reshapes around products
+    "fusion",  # last on the graph: groups hide their ops from every other pass
+)
+
+LEVELS = (O0, O1, O2, O3)
+
+# ---- groups to kernels, for one target
+
+KERNELS = (
+    "schedule",  # tiles, strips and staging of each group, for the target
+    "lower",  # each group becomes a kernel
+    "dce",  # constants that became part of kernels
+    "control-scheduling",  # an order that needs little memory, which the plan then uses
+    "parallelize",  # how many programs of a kernel are worth a thread's attention
+    "memory-planning",  # last: where values lie depends on the order
 )
 
 PIPELINES: dict[str, tuple[str, ...]] = {
     "clean": CLEAN,
-    "graph-O0": GRAPH_O0,
-    "graph-O1": GRAPH_O1,
+    "O0": O0,
+    "O1": O1,
+    "O2": O2,
+    "O3": O3,
+    "kernels": KERNELS,
 }
+"""What `--pass-pipeline` takes by name."""

@@ -72,23 +72,23 @@ class _Folder:
         """Whether it may fold; a remark says why not."""
         sizes = [v.tensor.bytes for v in op.results]
         if not op.exact:
-            self.context.remark("constant-folding", op, "its bits may differ between machines")
+            self.context.remark("fold", op, "its bits may differ between machines")
             return False
         if not all(isinstance(n, int) for n in sizes):
             return False
         if any(isinstance(n, int) and n > self.max_bytes for n in sizes):
             most = max(n for n in sizes if isinstance(n, int))
             text = f"the result has {most} bytes, more than max-bytes={self.max_bytes}"
-            self.context.remark("constant-folding", op, text)
+            self.context.remark("fold", op, text)
             return False
         return True
 
     def fold(self, op: GraphOp) -> bool:
         arrays = self.compute(op)
         if not isinstance(op, View) and any(map(_has_nan, arrays)):
-            self.context.remark("constant-folding", op, "it computes a NaN, whose sign may differ")
+            self.context.remark("fold", op, "it computes a NaN, whose sign may differ")
             return False
-        if not self.context.allow("constant-folding"):
+        if not self.context.allow("fold"):
             return False
         origin = op.location.fused(*(v.producer.location for v in op.inputs if v.producer))
         b = Builder(_block(op), op, origin)

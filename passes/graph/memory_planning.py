@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tfc.ir.core import Function, Module, Op, Value
 from tfc.ir.expr import Dim
+from tfc.ops.control import Launch
 from tfc.passes.base import Pass, PassContext, changes, register
 from tfc.passes.graph.arena import Interval, nominal, peak, plan
 from tfc.passes.graph.liveness import ancestor_in, memory_of, returned, root
@@ -17,29 +18,41 @@ from tfc.passes.graph.liveness import ancestor_in, memory_of, returned, root
 class MemoryPlanning(Pass):
     """Places values in one arena, where those that live at different times share memory.
 
-    Each op that makes such values gets `offset`: for each result its place in bytes, a multiple of
-    64, or -1 for one that needs none here (it is returned, so it goes to the caller's memory). The
-    function gets `arena`, the size in bytes. Inputs, constants and views need no place. An op's
-    results never share memory with its operands.
+    A `launch` gets `offset`: for each result its place in bytes, a multiple of 64, or -1 for one
+    that needs none here (it is returned, so it goes to the caller's memory). The function gets
+    `arena`, the size in bytes. Inputs, constants and views need no place. The results of a launch
+    never share memory with its operands.
 
     Before:
     ```mlir
-    func @main(%x: tensor<Sx64xf32>) -> (%y: tensor<Sx64xf32>) {
-      %a = exp(%x) : tensor<Sx64xf32>
-      %b = neg(%a) : tensor<Sx64xf32>
-      %c = exp(%b) : tensor<Sx64xf32>
-      %y = neg(%c) : tensor<Sx64xf32>
-      return %y
+    module {
+      func @main(%x: tensor<Sx64xf32>) -> (%y: tensor<Sx64xf32>) {
+        %a = launch(%x) {kernel = @copy} : tensor<Sx64xf32>
+        %b = launch(%a) {kernel = @copy} : tensor<Sx64xf32>
+        %c = launch(%b) {kernel = @copy} : tensor<Sx64xf32>
+        %y = launch(%c) {kernel = @copy} : tensor<Sx64xf32>
+        return %y
+      }
+      kernel @copy(%a: buffer<(64*S)xf32>, %b: buffer<(64*S)xf32, out>) grid(p0 = S) {
+        %t = load(%a) {at = (64*p0+c)} : tile<1x64xf32>
+        store(%b, %t) {at = (64*p0+c)}
+      }
     }
     ```
     After:
     ```mlir
-    func @main(%x: tensor<Sx64xf32>) -> (%y: tensor<Sx64xf32>) {arena = (512*S)} {
-      %a = exp(%x) {offset = [0]} : tensor<Sx64xf32>
-      %b = neg(%a) {offset = [(256*S)]} : tensor<Sx64xf32>
-      %c = exp(%b) {offset = [0]} : tensor<Sx64xf32>
-      %y = neg(%c) : tensor<Sx64xf32>
-      return %y
+    module {
+      func @main(%x: tensor<Sx64xf32>) -> (%y: tensor<Sx64xf32>) {arena = (512*S)} {
+        %a = launch(%x) {kernel = @copy, offset = [0]} : tensor<Sx64xf32>
+        %b = launch(%a) {kernel = @copy, offset = [(256*S)]} : tensor<Sx64xf32>
+        %c = launch(%b) {kernel = @copy, offset = [0]} : tensor<Sx64xf32>
+        %y = launch(%c) {kernel = @copy} : tensor<Sx64xf32>
+        return %y
+      }
+      kernel @copy(%a: buffer<(64*S)xf32>, %b: buffer<(64*S)xf32, out>) grid(p0 = S) {
+        %t = load(%a) {at = (64*p0+c)} : tile<1x64xf32>
+        store(%b, %t) {at = (64*p0+c)}
+      }
     }
     ```
     """
@@ -62,10 +75,14 @@ def _plan_function(function: Function, context: PassContext) -> bool:
 
 
 def _planned_values(function: Function) -> Iterator[Value]:
-    """The results that need a place: not those of constants and views, nor what is returned."""
+    """The results that need a place: those of launches, but what is returned.
+
+    An op that is no launch and yet needs memory is for whoever generates its code to place.
+    """
     kept = returned(function.body)
     for op in function.body.walk():
-        yield from (v for v in op.results if v not in kept and memory_of(v) != 0)
+        if isinstance(op, Launch):
+            yield from (v for v in op.results if v not in kept and memory_of(v) != 0)
 
 
 def _intervals(function: Function, values: list[Value]) -> list[Interval]:
@@ -99,15 +116,14 @@ def _record(
 ) -> bool:
     """Writes the plan into the IR; whether it differs from what stood there."""
     planned = {op: tuple(places) for op, places in offsets.items()}
-    stale = [op for op in function.body.walk() if op.attributes.get("offset") != planned.get(op)]
+    launches = [op for op in function.body.walk() if isinstance(op, Launch)]
+    stale = [op for op in launches if op.offset != planned.get(op, ())]
     if not stale and function.attributes.get("arena") == arena:
         return False
     if not context.allow("memory-planning"):
         return False
     for op in stale:
-        op.attributes.pop("offset", None)
-        if op in planned:
-            op.set_attribute("offset", planned[op])
+        op.set_attribute("offset", planned.get(op, ()))
     function.attributes["arena"] = arena
     return True
 

@@ -25,7 +25,8 @@ def read_module(source: str, weights: Sequence[str] = ()) -> Module:
 
     `weights` are files to take the constants from instead of the one that the text names.
     """
-    importlib.import_module("tfc.ops")  # registers the ops
+    importlib.import_module("tfc.ops")  # registers the ops of the graph
+    importlib.import_module("tfc.tile.ops")  # and those of kernels
     from tfc.text import parse_file, parse_module
 
     if source.endswith(".onnx"):

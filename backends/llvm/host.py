@@ -19,6 +19,7 @@ from tfc.tile.interpret import kernel_symbols
 ERROR_DIMENSION, ERROR_MINIMUM, ERROR_MAXIMUM, ERROR_RELATION, ERROR_SIZE = 1, 2, 3, 5, 6
 LARGEST_ARENA = float(1 << 46)
 TASKS_A_THREAD = 4  # so that threads that start late find less to do
+TASKS_WITH_MEMORY = 16  # the most tasks of a kernel that needs memory for each
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,16 @@ def function_symbols(module: Module, function: Function) -> list[str]:
     return list(found)
 
 
-def emit_host(module: Module, constants: Mapping[Op, int], triple: str) -> str:
-    """The text of all functions. `constants` gives the offset of each constant in the weights."""
+def emit_host(
+    module: Module, constants: Mapping[Op, int], scratch: Mapping[str, int], triple: str
+) -> str:
+    """The text of all functions.
+
+    `constants` gives the offset of each constant in the weights, `scratch` the bytes that a task of a kernel needs,
+    by the name of the kernel.
+    """
     text = _Text()
-    rows = [_Host(module, f, constants, text).emit() for f in module.functions.values()]
+    rows = [_Host(module, f, constants, scratch, text).emit() for f in module.functions.values()]
     kernels = {
         str(o.attributes["kernel"])
         for f in module.functions.values()
@@ -55,7 +62,7 @@ def emit_host(module: Module, constants: Mapping[Op, int], triple: str) -> str:
         "declare i64 @llvm.smax.i64(i64, i64)",
         "declare i64 @llvm.smin.i64(i64, i64)",
         *(
-            f"declare hidden void {kernel_symbol(name)}(ptr, i64)"
+            f'declare hidden void @"{kernel_symbol(name)}"(ptr, i64)'
             for name in sorted(k[1:] for k in kernels)
         ),
     ]
@@ -70,8 +77,8 @@ _ROW = "{ ptr, i32, i32, i32, i32, i32, i32, ptr, ptr, ptr }"
 
 
 def kernel_symbol(name: str) -> str:
-    """The LLVM name of a kernel."""
-    return f'@"tfc.{name}"'
+    """The name of a kernel's function."""
+    return f"kernel.{name}"
 
 
 class _Text:
@@ -208,11 +215,19 @@ class _Host:
     """One function of the module."""
 
     def __init__(
-        self, module: Module, function: Function, constants: Mapping[Op, int], text: _Text
+        self,
+        module: Module,
+        function: Function,
+        constants: Mapping[Op, int],
+        scratch: Mapping[str, int],
+        text: _Text,
     ) -> None:
         self.module, self.function, self.constants, self.text = module, function, constants, text
+        self.scratch = scratch
         self.symbols = function_symbols(module, function)
         self.launches = [op for op in function.body if op.name == "launch"]
+        largest = max((self._task_bytes(op) for op in self.launches), default=0)
+        self.task_memory = largest * TASKS_WITH_MEMORY
 
     def emit(self) -> str:
         """Writes the three parts; gives the row of the table."""
@@ -239,6 +254,11 @@ class _Host:
             parts.append(f"ptr {symbol}")
         numbers = ", ".join(f"i32 {n}" for n in counts)
         return f"{_ROW} {{ ptr {self.text.string(name)}, {numbers}, {', '.join(parts)} }}"
+
+    @property
+    def _arena(self) -> Dim:
+        """The bytes of the arena; behind it lies the memory of tasks."""
+        return self.function.attributes.get("arena", 0)
 
     # ---- bind
 
@@ -296,7 +316,7 @@ class _Host:
 
     def _prepare(self, b: _Body) -> None:
         self._load_symbols(b, "%symbols")
-        arena = as_expr(self.function.attributes.get("arena", 0))
+        arena = as_expr(self._arena)
         small = b.value(f"fcmp ole double {b.float_dim(arena)}, {LARGEST_ARENA:e}")
         b.refuse_unless(small, ERROR_SIZE, {})
         number = 0
@@ -307,7 +327,7 @@ class _Host:
                 b.refuse_unless(good, ERROR_SIZE, {"actual": size})
                 b.store("i64", size, "%dims", 8 * number)
                 number += 1
-        b.store("i64", b.dim(arena), "%scratch")
+        b.store("i64", b.dim(arena + self.task_memory), "%scratch")
         b.do("ret i32 0")
 
     def _load_symbols(self, b: _Body, base: str) -> None:
@@ -350,9 +370,12 @@ class _Host:
         assert isinstance(reference, SymbolRef)
         return self.module.kernels[reference.name]
 
+    def _task_bytes(self, op: Op) -> int:
+        return self.scratch.get(self._kernel(op).name, 0)
+
     def _slots(self, op: Op) -> int:
         kernel = self._kernel(op)
-        return len(kernel.body.args) + len(kernel_symbols(kernel)) + 3
+        return len(kernel.body.args) + len(kernel_symbols(kernel)) + 4
 
     def _places(self) -> tuple[dict[Value, Place], list[tuple[Place, Place, Value]]]:
         """Where each value lies, and what must be copied to an output at the end."""
@@ -412,7 +435,13 @@ class _Host:
             size = b.value(f"call i64 @llvm.smax.i64(i64 {b.dim(extent)}, i64 0)")
             total = size if total == "1" else b.value(f"mul i64 {total}, {size}")
         least = int(kernel.attributes.get("grain", 1))
-        part = b.value(f"sdiv i64 {total}, {self.shares}")
+        shares = self.shares
+        if self._task_bytes(op):
+            shares = str(TASKS_WITH_MEMORY)
+            total_up = b.value(f"add i64 {total}, {TASKS_WITH_MEMORY - 1}")
+            part = b.value(f"sdiv i64 {total_up}, {shares}")
+        else:
+            part = b.value(f"sdiv i64 {total}, {shares}")
         grain = b.value(f"call i64 @llvm.smax.i64(i64 {part}, i64 {least})")
         rounded = b.value(f"add i64 {total}, {b.value(f'sub i64 {grain}, 1')}")
         tasks = b.value(f"sdiv i64 {rounded}, {grain}")
@@ -423,7 +452,8 @@ class _Host:
         for name in kernel_symbols(kernel):
             b.store("i64", b.dim(Expr({(name,): 1})), "%arguments", 8 * slot)
             slot += 1
-        for kind, value in (("ptr", "%error"), ("i64", grain), ("i64", total)):
+        memory = self._pointer(b, Place("scratch", self._arena), known)
+        for kind, value in (("ptr", "%error"), ("i64", grain), ("i64", total), ("ptr", memory)):
             b.store(kind, value, "%arguments", 8 * slot)
             slot += 1
         self._dispatch(b, number, kernel, tasks)
@@ -432,7 +462,7 @@ class _Host:
         """Calls one task directly, several through the executor; adds up the time where it is asked for."""
         timed = b.value(f"icmp ne ptr {self.ticks}, null")
         start = self._clock(b, timed)
-        function = kernel_symbol(kernel.name)
+        function = f'@"{kernel_symbol(kernel.name)}"'
         one, many, more, done = (b.fresh(s) for s in ("%one", "%many", "%more", "%done"))
         b.do(f"br i1 {b.value(f'icmp eq i64 {tasks}, 1')}, label {one}, label {more}")
         b.label(one)

@@ -15,7 +15,6 @@ from tfc.ops.shape import Pad
 from tfc.ops.view import Reshape
 from tfc.passes.base import Pass, PassContext, register
 
-LARGEST = 64  # ops of a group: bounds what one kernel takes to compile
 HEAVY = {"exp", "expm1", "log", "log1p", "erf", "tanh", "sigmoid", "softplus", "pow", "sin", "cos"}
 FOLLOWED_BY_VIEWS = {"contraction", "attention"}
 TAKE_PROLOGUES = {"map", "reduction", "concat"}
@@ -53,10 +52,12 @@ class FusionPass(Pass):
     ```
     """
 
+    largest: int = 64  # ops of a group: bounds what one kernel takes to compile
+
     def run(self, module: Module, context: PassContext) -> bool:
         changed = False
         for function in module.functions.values():
-            groups = _Grouping(function, context).groups()
+            groups = _Grouping(function, context, self.largest).groups()
             if groups:
                 _build(function, groups)
                 changed = True
@@ -79,7 +80,8 @@ class Group:
 class _Grouping:
     """Assigns each op of a function to a group, in one pass over them."""
 
-    def __init__(self, function: Function, context: PassContext) -> None:
+    def __init__(self, function: Function, context: PassContext, largest: int) -> None:
+        self.largest = largest
         self.function = function
         self.context = context
         self.group: dict[Op, Group] = {}
@@ -89,7 +91,7 @@ class _Grouping:
         for op in self.function.body:
             if not _is_groupable(op):
                 self._keep_apart(op)
-            elif isinstance(op, GraphOp) and op.kernel:
+            elif isinstance(op, GraphOp) and op.hero:
                 self._add_hero(op)
             else:
                 self._add_elementwise(op)
@@ -127,8 +129,8 @@ class _Grouping:
 
     def _joins(self, group: Group, op: Op) -> bool:
         """Adds the op to the group unless the group might then depend on itself."""
-        if len(group.ops) >= LARGEST:
-            self.context.remark("group-is-full", op, f"the group has {LARGEST} ops already")
+        if len(group.ops) >= self.largest:
+            self.context.remark("group-is-full", op, f"the group has {self.largest} ops already")
             return False
         if not self.context.allow("fuse"):
             return False
@@ -169,10 +171,10 @@ class _Grouping:
     # ---- heroes
 
     def _add_hero(self, op: GraphOp) -> None:
-        if op.kernel == "reduction":
+        if op.hero == "reduction":
             self._add_reduction(op)
             return
-        self._start(op, op.kernel, op.results[0].tensor.shape)
+        self._start(op, op.hero, op.results[0].tensor.shape)
 
     def _add_reduction(self, op: GraphOp) -> None:
         """Joins the group of a reduction over the same axes of the same shape that feeds this one."""
@@ -260,7 +262,7 @@ class _Grouping:
             if len(targets) != 1 or targets[0] is None or targets[0].kind not in TAKE_PROLOGUES:
                 continue
             target = targets[0]
-            if len(target.ops) + len(group.ops) > LARGEST or _is_indexed(group, users):
+            if len(target.ops) + len(group.ops) > self.largest or _is_indexed(group, users):
                 continue
             outputs = [
                 v for o in group.ops for v in o.results if any(u not in group.ops for u in v.users)
@@ -279,7 +281,7 @@ def _is_groupable(op: Op) -> bool:
         return False
     if not isinstance(op, GraphOp) or is_composite(op) or op.terminator or _is_free(op):
         return False
-    return bool(op.kernel) or isinstance(op, Elementwise | View | Indexing | Pad)
+    return bool(op.hero) or isinstance(op, Elementwise | View | Indexing | Pad)
 
 
 def _is_free(op: Op) -> bool:
@@ -313,7 +315,7 @@ def _reduced_axes(op: Op) -> tuple[int, ...]:
 
 def _reduced(group: Group) -> tuple[Dim, ...]:
     """The shape of the results of a group of reductions that keep their axes, or of its only one."""
-    first = next(o for o in group.ops if getattr(o, "kernel", "") == "reduction")
+    first = next(o for o in group.ops if getattr(o, "hero", "") == "reduction")
     return first.results[0].tensor.shape
 
 

@@ -71,12 +71,12 @@ def choose(op: Fusion, target: Target) -> Schedule:
 
 def hero(op: Fusion) -> GraphOp:
     """The op that a group is built around."""
-    return next(o for o in op.do if isinstance(o, GraphOp) and o.kernel == op.kind)
+    return next(o for o in op.do if isinstance(o, GraphOp) and o.hero == op.kind)
 
 
 def reductions(op: Fusion) -> list[Reduction]:
     """The reductions of a group, in order."""
-    return [o.folding() for o in op.do if getattr(o, "kernel", "") == "reduction"]  # type: ignore[attr-defined]
+    return [o.folding() for o in op.do if getattr(o, "hero", "") == "reduction"]  # type: ignore[attr-defined]
 
 
 def lanes(target: Target, *values: Value) -> int:

@@ -1,0 +1,408 @@
+"""Compiles a model to a bundle: the whole way, and every stop on it.
+
+The graph is optimised once for all targets; from the schedule on, each target has kernels of its own over the
+same weights. Kernels compile in parallel and are cached by content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfc.ir.core import Block, Function, Module, Op, SymbolRef, Value
+from tfc.ir.errors import TfcError
+from tfc.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from tfc.bundle import BundleSpec, Weight
+    from tfc.runtime.index import FunctionInfo
+    from tfc.targets import Target
+
+ALIGNMENT = 64
+EMIT = ("graph", "tile", "llvm", "asm", "obj", "bundle")
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass
+class Summary:
+    """What was written, its size in bytes, and the seconds of each step."""
+
+    path: Path
+    size: int = 0
+    weights: int = 0
+    code: dict[str, int] = field(default_factory=dict[str, int])
+    kernels: int = 0
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a compilation was asked for."""
+
+    targets: tuple[str, ...] = ("host",)
+    opt_level: int = 3
+    dims: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def compile(
+    source: str | Path | Module,
+    output: str | Path,
+    *,
+    target: str | Sequence[str] = "host",
+    opt_level: int = 3,
+    dims: Mapping[str, int | str] | None = None,
+    emit: str = "bundle",
+    progress: Progress | None = None,
+) -> Summary:
+    """Compiles a `.tfc` or `.onnx` file or a module to a file.
+
+    target: named levels of processors (`tfc.targets`); several go into one bundle. dims: a size or bounds
+    ("1..512") for symbolic dimensions, by the model's own name or the symbol. emit: where to stop; for `graph`
+    and `tile` the constants go to a safetensors file beside the output.
+
+    Raises TfcError for a mistake in the source or the options, UnsupportedError for what cannot be compiled.
+    """
+    if opt_level not in range(4):
+        raise TfcError(f"optimisation level {opt_level}", hint="0, 1, 2 or 3")
+    if emit not in EMIT:
+        raise TfcError(f"cannot emit {emit!r}", hint=f"one of {', '.join(EMIT)}")
+    names = (target,) if isinstance(target, str) else tuple(target)
+    options = Options(names, opt_level, {k: str(v) for k, v in (dims or {}).items()})
+    return _Compilation(source, Path(output), options, progress or _silent).run(emit)
+
+
+def _silent(step: str, done: int, total: int) -> None:
+    """Shows nothing."""
+
+
+def load_module(source: str | Path | Module) -> Module:
+    """The module of a source, by the ending of its name."""
+    if isinstance(source, Module):
+        return clone_module(source)
+    path = Path(source)
+    import tfc.ops  # registers the ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
+    if path.suffix == ".onnx":
+        from tfc.importers.onnx import import_onnx
+
+        return import_onnx(path)
+    if path.suffix == ".tfc":
+        from tfc.text.parse import parse_file
+
+        return parse_file(path)
+    raise TfcError(
+        f"cannot compile a {path.suffix or 'file without a suffix'}",
+        where=str(path),
+        hint="give a .tfc or .onnx file",
+    )
+
+
+class _Compilation:
+    def __init__(
+        self, source: str | Path | Module, output: Path, options: Options, progress: Progress
+    ) -> None:
+        from tfc.targets import resolve
+
+        self.source, self.output, self.options = source, output, options
+        self.progress = progress
+        self.targets = [resolve(name) for name in options.targets]
+        self.summary = Summary(output)
+        self._since = time.perf_counter()
+
+    def _step(self, name: str) -> None:
+        """Books the time since the last call."""
+        now = time.perf_counter()
+        self.summary.seconds[name] = self.summary.seconds.get(name, 0) + now - self._since
+        self._since = now
+
+    def run(self, emit: str) -> Summary:
+        module = load_module(self.source)
+        self._step("import")
+        self._optimise(module)
+        self._step("graph passes")
+        if emit == "graph":
+            return self._write_text(module)
+        kernels = {t.name: self._to_kernels(module, t) for t in self.targets}
+        self._step("kernels")
+        first = kernels[self.targets[0].name]
+        if emit == "tile":
+            return self._write_text(first)
+        if emit in ("llvm", "asm"):
+            return self._write_code(first, emit)
+        weights = _Weights(first)
+        code = {t.name: self._objects(kernels[t.name], weights, t) for t in self.targets}
+        self._step("machine code")
+        if emit == "obj":
+            return self._write_object(code[self.targets[0].name])
+        return self._write_bundle(first, weights, code)
+
+    # ---- passes
+
+    def _pipeline(self, passes: Sequence[str], module: Module, target: Target | None) -> None:
+        from tfc.passes.base import PassContext
+        from tfc.passes.manager import PassManager
+        from tfc.passes.pipeline_text import parse_pipeline
+
+        found = [p for entry in passes for p in parse_pipeline(entry)]
+        PassManager(found).run(module, PassContext(target=target))
+
+    def _optimise(self, module: Module) -> None:
+        from tfc.passes.pipelines import LEVELS
+
+        passes = LEVELS[self.options.opt_level]
+        if self.options.dims:
+            bound = "+".join(f"{k}:{v}" for k, v in self.options.dims.items())
+            passes = (f'bind-dims{{dims="{bound}"}}', *passes)
+        if any(f.body.walk() for f in module.functions.values()):
+            self._pipeline(passes, module, None)
+
+    def _to_kernels(self, module: Module, target: Target) -> Module:
+        from tfc.passes.pipelines import KERNELS
+
+        copy = clone_module(module)
+        self._pipeline(KERNELS, copy, target)
+        return copy
+
+    # ---- code
+
+    def _objects(self, module: Module, weights: _Weights, target: Target) -> list[bytes]:
+        """The objects of all kernels and of the functions."""
+        from tfc.backends.llvm.compile import compile_many
+
+        texts = _texts(module, weights.offsets(module), target)
+        self._step("code generation")
+        self.summary.kernels = len(module.kernels)
+        return compile_many(
+            texts, target, self.options.opt_level, lambda i, n: self.progress("compile", i, n)
+        )
+
+    def _write_code(self, module: Module, emit: str) -> Summary:
+        from tfc.backends.llvm.compile import emit_asm
+
+        target = self.targets[0]
+        texts = _texts(module, _Weights(module).offsets(module), target)
+        if emit == "asm":
+            texts = [emit_asm(text, target, opt_level=self.options.opt_level) for text in texts]
+        return self._write("\n".join(texts).encode())
+
+    def _write_text(self, module: Module) -> Summary:
+        from tfc.text.save import save_module
+
+        save_module(module, self.output)
+        self.summary.size = self.output.stat().st_size
+        return self.summary
+
+    def _write_object(self, objects: list[bytes]) -> Summary:
+        from tfc.bundle_link import link_relocatable
+
+        return self._write(link_relocatable(objects))
+
+    def _write(self, data: bytes) -> Summary:
+        from tfc.bundle_files import replaced_file
+
+        with replaced_file(self.output, executable=False) as file:
+            file.write(data)
+        self.summary.size = len(data)
+        return self.summary
+
+    # ---- bundle
+
+    def _write_bundle(
+        self, module: Module, weights: _Weights, code: Mapping[str, list[bytes]]
+    ) -> Summary:
+        from tfc.bundle import BundleSpec, CodeSpec, write
+        from tfc.bundle_link import compile_support, link
+
+        linked: dict[str, CodeSpec] = {}
+        for target in self.targets:
+            support = compile_support(target.triple.replace("-unknown-", "-"))  # as zig writes it
+            data = link([*code[target.name], *support])
+            linked[target.name] = CodeSpec(data, target.requirements)
+            self.summary.code[target.name] = len(data)
+        self._step("link")
+        spec = BundleSpec(
+            tuple(function_info(module, f) for f in module.functions.values()),
+            linked,
+            weights.pieces(),
+            manifest=self._manifest(module),
+        )
+        written = write(self.output, spec)
+        self._step("write")
+        self.summary.size = written.size
+        self.summary.weights = weights.size
+        return self.summary
+
+    def _manifest(self, module: Module) -> dict[str, Any]:
+        from tfc.passes.pipelines import KERNELS, LEVELS
+
+        entries: dict[str, Any] = {
+            "pipeline": [*LEVELS[self.options.opt_level], *KERNELS],
+            "opt_level": self.options.opt_level,
+            "dims": dict(self.options.dims),
+            "tools": tool_versions(),
+            "functions_detail": {f.name: _detail(module, f) for f in module.functions.values()},
+        }
+        if isinstance(self.source, str | Path):
+            entries["source_sha256"] = _hash_of(Path(self.source))
+        return entries
+
+
+def _texts(module: Module, constants: Mapping[Op, int], target: Target) -> list[str]:
+    """The LLVM text of each kernel, and last that of the functions."""
+    from tfc.backends.llvm.host import emit_host, kernel_symbol
+    from tfc.backends.llvm.lower import lower_kernel
+
+    texts: list[str] = []
+    scratch: dict[str, int] = {}
+    for kernel in module.kernels.values():
+        code = lower_kernel(kernel, target, kernel_symbol(kernel.name))
+        scratch[kernel.name] = code.scratch_bytes
+        texts.append(code.text)
+    return [*texts, emit_host(module, constants, scratch, target.triple)]
+
+
+def _detail(module: Module, function: Function) -> dict[str, Any]:
+    """The launches of a function in order, with the user's nodes that each computes, and the memory plan."""
+    launches: list[dict[str, Any]] = []
+    for op in function.body:
+        if op.name == "launch":
+            kernel = module.kernels[op.attributes["kernel"].name]
+            launches.append(
+                {
+                    "kernel": kernel.name,
+                    "nodes": list(op.location.nodes),
+                    "grid": [str(n) for _, n in kernel.grid],
+                    "offset": [str(o) for o in op.attributes.get("offset", ())],
+                    "results": [str(v.type) for v in op.results],
+                }
+            )
+    return {"arena": str(function.attributes.get("arena", 0)), "launches": launches}
+
+
+def function_info(module: Module, function: Function) -> FunctionInfo:
+    """The signature of a function as the loader knows it."""
+    from tfc.backends.llvm.host import function_symbols
+    from tfc.runtime.index import FunctionInfo, SymbolInfo, TensorInfo
+
+    def tensor(name: str, value: Value) -> TensorInfo:
+        kind = value.tensor
+        dims = tuple(d if isinstance(d, int) else str(d) for d in kind.shape)
+        return TensorInfo(name, kind.dtype.name, dims)
+
+    symbols: list[SymbolInfo] = []
+    for name in function_symbols(module, function):
+        info = module.dims.get(name)
+        model_name = (info.model_name if info else "") or name
+        low = info.smallest if info and info.smallest is not None else 0
+        symbols.append(SymbolInfo(model_name, name, low, info.largest if info else None))
+    returned = function.body.terminator.inputs
+    return FunctionInfo(
+        function.name,
+        tuple(tensor(a.name, a) for a in function.body.args),
+        tuple(tensor(n, v) for n, v in zip(function.output_names, returned, strict=True)),
+        tuple(symbols),
+    )
+
+
+class _Weights:
+    """The constants of a module's functions laid out in one file, each content once."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.size = 0
+        self._places: dict[Any, tuple[int, Op]] = {}
+        for function in module.functions.values():
+            for op in function.body.walk():
+                if op.name == "constant":
+                    self._place(op)
+
+    def _key(self, op: Op) -> Any:
+        return op.attributes["value"], str(op.result.type)
+
+    def _place(self, op: Op) -> None:
+        key = self._key(op)
+        if key not in self._places:
+            offset = -(-self.size // ALIGNMENT) * ALIGNMENT
+            self._places[key] = offset, op
+            self.size = offset + int(str(op.result.tensor.bytes))
+
+    def offsets(self, module: Module) -> dict[Op, int]:
+        """Where each constant of a module lies: this one, or one for another target."""
+        return {
+            op: self._places[self._key(op)][0]
+            for f in module.functions.values()
+            for op in f.body.walk()
+            if op.name == "constant"
+        }
+
+    def pieces(self) -> list[Weight]:
+        """The pieces of the file, each made when it is written."""
+        from tfc.bundle import Weight
+
+        return [
+            Weight(offset, int(str(op.result.tensor.bytes)), self._producer(op))
+            for offset, op in self._places.values()
+            if op.result.tensor.bytes != 0
+        ]
+
+    def _producer(self, op: Op) -> Callable[[], object]:
+        def produce() -> object:
+            import numpy as np
+
+            value = op.attributes["value"]
+            array = (
+                self.module.weights.array(value.name)
+                if isinstance(value, SymbolRef)
+                else value.array
+            )
+            layout = op.result.tensor.layout
+            packed = layout.pack(array) if layout else np.ascontiguousarray(array)
+            return memoryview(packed.reshape(-1).view(np.uint8))
+
+        return produce
+
+
+def clone_module(module: Module) -> Module:
+    """A copy of a module; the weights are shared."""
+    copy = Module(module.weights, module.name)
+    copy.variables, copy.dims = dict(module.variables), dict(module.dims)
+    copy.attributes = dict(module.attributes)
+    for name, f in module.functions.items():
+        body: Block = f.body.clone({})
+        copy.functions[name] = Function(
+            f.name, body, list(f.output_names), dict(f.attributes), f.location
+        )
+    for name, k in module.kernels.items():
+        cloned = type(k)(k.name, k.body.clone({}), list(k.grid), dict(k.attributes), k.location)
+        copy.kernels[name] = cloned
+    return copy
+
+
+def tool_versions() -> dict[str, str]:
+    """The versions of what has a say in the bytes of a bundle."""
+    from importlib.metadata import version
+
+    return {name: version(name) for name in ("tfc", "llvmlite", "ziglang")}
+
+
+def _hash_of(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+__all__ = [
+    "BundleSpec",
+    "Options",
+    "Summary",
+    "TensorType",
+    "clone_module",
+    "compile",
+    "load_module",
+]

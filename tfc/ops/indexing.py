@@ -38,7 +38,7 @@ class Indexing(GraphOp):
         return np.where(wide < 0, wide + size, wide)
 
     def position(self, nest: Nest, place: list[Expr], axis: int) -> tuple[Value, Dim]:
-    """The slices of x at indices along `axis`, whose place the axes of the indices take.
+        """The index tile read at a place of the indices, and the stride of its axis in x."""
         shape = self.x.tensor.shape
         found = nest.cast(nest.pull(self.indices, place), I64)
         wrapped = nest.wrap_index(found, shape[axis], nest.bounds(*place), str(self.location))

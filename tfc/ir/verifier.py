@@ -95,7 +95,8 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, names, 3)
     if close:
         return f"did you mean {' or '.join(close)}?"
-    return f"there are {', '.join(names)}" if names else "it has none"
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return f"there are {', '.join(names[:10])}{more}" if names else "there are none"
 
 
 class _Verifier:
@@ -113,7 +114,7 @@ class _Verifier:
         self.uses: dict[Value, int] = {}
         self.symbols = _symbols_of(module, container)
         self.checked_types: set[Type] = set()
-        self.forward: list[Op] = []  # merges, which may name what comes later
+        self.forward: list[tuple[Op, Value]] = []  # merges and what they name that comes later
 
     def error(self, message: str, hint: str = "") -> TfcError:
         location = self.container.location
@@ -129,9 +130,10 @@ class _Verifier:
             raise self.error("its body belongs elsewhere")
         self._check_head()
         self._block(container.body, container)
-        for op in self.forward:
-            if any(v not in self.uses for v in op.inputs):
-                raise op.error("an operand is not defined in this function")
+        for op, value in self.forward:
+            if value not in self.uses:
+                raise op.error(f"the operand {value!r} is not defined in this function")
+            self.uses[value] += 1
         for value, count in self.uses.items():
             if len(value.uses) != count:
                 raise self.error(f"{value!r} has {len(value.uses)} uses on record, not {count}")
@@ -213,6 +215,8 @@ class _Verifier:
             if symbol in self.symbols:
                 raise op.error(f"the symbol {symbol} is bound already")
             self.symbols[symbol] = None
+        for value in op.results:
+            self._check_type(value.type, op)
         for name, value in op.attributes.items():
             if not isinstance(value, int | float | str):
                 self._check_attribute(op, name, value)
@@ -223,25 +227,38 @@ class _Verifier:
         if op.regions:
             for symbol in bound:
                 del self.symbols[symbol]
-        self._check_results(op)
+        self._check_meaning(op)
         for index, value in enumerate(op.results):
             if value.owner is not op or value.index != index:
                 raise op.error(f"the result {value!r} belongs elsewhere")
             self._define(value, defined)
-            self._check_type(value.type, op)
-        op.verify()
+
+    def _check_meaning(self, op: Op) -> None:
+        """The constraints of the op; the types that are declared are those that it infers."""
+        try:
+            inferred = [v.type for v in op.results] if op.explicit_types else op.infer()
+            op.verify()
+        except TfcError as error:
+            if error.position or error.where:
+                raise
+            raise op.error(error.message, error.hint) from None
+        declared = [v.type for v in op.results]
+        if inferred != declared:
+            texts = [", ".join(map(str, types)) or "nothing" for types in (declared, inferred)]
+            raise op.error(f"the type is declared as {texts[0]}, but inferred as {texts[1]}")
 
     def _check_uses(self, op: Op) -> None:
         for index, value in enumerate(op.operands):
             if value is None:
                 continue
-            self.uses[value] = self.uses.get(value, 0) + 1
             if (op, index) not in value.uses:
                 raise op.error(f"operand {index} does not know that it is used here")
-            if value not in self.visible:
-                if op.name != "merge":
-                    raise self._not_visible(op, value)
-                self.forward.append(op)
+            if value in self.visible:
+                self.uses[value] += 1
+            elif op.name == "merge":
+                self.forward.append((op, value))
+            else:
+                raise self._not_visible(op, value)
 
     def _not_visible(self, op: Op, value: Value) -> TfcError:
         isolated = isinstance(self.container, Kernel)
@@ -263,21 +280,6 @@ class _Verifier:
         if isinstance(device, str) and not (device and DEVICE.fullmatch(device)):
             hint = "such as `/job:worker/task:0/device:cpu:0`, or a part of it; `*` fits any"
             raise op.error(f"no device is written {device!r}", hint)
-
-    def _check_results(self, op: Op) -> None:
-        """The declared types are those that the op infers."""
-        if op.explicit_types:
-            return
-        declared = [v.type for v in op.results]
-        try:
-            inferred = op.infer()
-        except TfcError as error:
-            if error.position or error.where:
-                raise
-            raise op.error(error.message, error.hint) from None
-        if inferred != declared:
-            texts = [", ".join(map(str, types)) or "nothing" for types in (declared, inferred)]
-            raise op.error(f"the type is declared as {texts[0]}, but inferred as {texts[1]}")
 
     # ---- types, attributes, symbols
 

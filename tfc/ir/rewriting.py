@@ -83,47 +83,57 @@ class Rewriter(Builder):
         return op
 
     def replace(self, op: Op, *values: Value) -> None:
-        """Replaces the results of an op by values, and erases it; what stays takes its location."""
+        """Replaces the results of an op by values, and erases it.
+
+        The makers of the values take its location, and those that `fuse` named.
+        """
+        self.fuse(op)
         for value in values:
             maker = value.producer
             if maker is not None:
-                maker.location = fuse(maker.location, op.location)
-        makers = [v.producer for v in op.inputs]
+                maker.location = fuse(maker.location, self.location)
+                self._touched(maker)
+        # Only these see something new; a value that replaces may have any number of other users.
+        for result in op.results:
+            self._touch_users(result)
+        operands = op.inputs
         op.replace(list(values))
-        for value in values:
-            self._touch_around(value)
-        self._touch_all(makers)
+        self._released(operands)
 
     def erase(self, op: Op) -> None:
         """Erases an op that nothing uses."""
-        makers = [v.producer for v in op.inputs]
+        operands = op.inputs
         op.erase()
-        self._touch_all(makers)
+        self._released(operands)
 
     def set_operand(self, op: Op, index: int, value: Value | None) -> None:
         old = op.operands[index]
         op.set_operand(index, value)
-        self._touch_all([old.producer if old else None])
+        self._released([old] if old is not None else [])
         self.modified(op)
 
     def modified(self, op: Op) -> None:
         """Says that an op was changed in place."""
         self._touched(op)
         for value in op.results:
-            self._touch_around(value)
+            self._touch_users(value)
 
     def fuse(self, *ops: Op) -> None:
         """What is made from here on came from these ops too."""
         for op in ops:
             self.location = fuse(self.location, op.location)
 
-    def _touch_around(self, value: Value) -> None:
-        self._touch_all([value.producer, *value.users])
+    def _touch_users(self, value: Value) -> None:
+        for user in value.users:
+            self._touched(user)
 
-    def _touch_all(self, ops: Iterable[Op | None]) -> None:
-        for op in ops:
-            if op is not None:
-                self._touched(op)
+    def _released(self, operands: Iterable[Value]) -> None:
+        """Looks again at the makers of values that lost a user, and at the last user left."""
+        for value in operands:
+            if value.producer is not None:
+                self._touched(value.producer)
+            if len(value.uses) == 1:
+                self._touch_users(value)
 
 
 def fuse(location: Location, other: Location) -> Location:

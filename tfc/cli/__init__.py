@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from typing import Any
 
 import click
@@ -33,11 +34,22 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except TfcError as error:
-            if os.environ.get("TFC_DEBUG"):
+        except Exception as error:
+            code = _exit_code(error)
+            if code is None or os.environ.get("TFC_DEBUG"):
                 raise
             click.echo(f"error: {error}", err=True)
-            ctx.exit(error.exit_code)
+            ctx.exit(code)
+
+
+def _exit_code(error: Exception) -> int | None:
+    """What the command ends with for a mistake of the user's; None for one of ours."""
+    if isinstance(error, TfcError):
+        return error.exit_code
+    loader = sys.modules.get("tfc.runtime.errors")  # loaded if one of its errors was raised
+    if loader is not None and isinstance(error, loader.LoaderError):
+        return 1 if isinstance(error, loader.RunError) else 2
+    return 2 if isinstance(error, OSError | MemoryError) else None
 
 
 @click.group(

@@ -24,7 +24,15 @@ from tfc.importers.onnx_context import (
     dtype_of_code,
 )
 from tfc.importers.onnx_known import evaluate
-from tfc.importers.onnx_model import Attribute, Function, Graph, Model, Node, ValueInfo
+from tfc.importers.onnx_model import (
+    Attribute,
+    Function,
+    Graph,
+    Model,
+    Node,
+    Reference,
+    ValueInfo,
+)
 from tfc.importers.onnx_registry import (
     NEWEST_OPSET,
     OLDEST_OPSET,
@@ -44,6 +52,7 @@ from tfc.ir.types import I64, TensorType
 from tfc.ir.weights import INLINE_BYTES, Dense, Weights
 
 MAX_CALL_DEPTH = 32  # of functions that call functions
+MAX_INLINED_NODES = 200_000  # of all calls of functions together
 
 
 def import_onnx(path: str | os.PathLike[str], *, dims: Mapping[str, int] | None = None) -> Module:
@@ -102,6 +111,7 @@ class Importer:
         self.builder = Builder(self.body)
         self._last_constant: core.Op | None = None
         self._names: set[str] = set()
+        self._inlined = 0
         onnx_handlers.register()
 
     # ---- the model
@@ -202,8 +212,8 @@ class Importer:
         try:
             return _import_node(handler, context)
         except TfcError as error:
-            # An element type that an op does not take is C1 in every op's docstring.
-            unsupported = isinstance(error, UnsupportedError) or ": C1: " in error.message
+            # "gelu takes f32, ...": an element type that ONNX may allow, but our op does not.
+            unsupported = isinstance(error, UnsupportedError) or " takes " in error.hint
             hint = f" ({error.hint})" if error.hint else ""
             self._node_problem(node, scope, error.message + hint, unsupported)
             return missing
@@ -278,12 +288,7 @@ class Importer:
 
     def _call(self, function: Function, node: Node, scope: Scope) -> Sequence[Entry]:
         """Import the body of a function in place of a node that calls it."""
-        if scope.depth >= MAX_CALL_DEPTH:
-            raise TfcError(
-                f"functions call each other deeper than {MAX_CALL_DEPTH}",
-                where=f"{self.model.file.location}: {node.label}",
-            )
-        self._check_call(function, node)
+        self._check_call(function, node, scope)
         given = [scope.find(name) if name else None for name in node.inputs]
         names = zip(function.inputs, given, strict=False)
         inner = Scope(
@@ -293,12 +298,20 @@ class Importer:
             call=f"{scope.call}{_node_name(node)}/",
             depth=scope.depth + 1,
         )
-        # An absent optional input stays absent inside.
-        self.import_nodes([_without_absent(n, inner, function) for n in function.nodes], inner)
-        return [inner.entries.get(name, Entry()) for name in function.outputs]
+        self.import_nodes(function.nodes, inner)
+        absent = [name for name in function.outputs if name not in inner.entries]
+        if absent:
+            what = f"output {absent[0]!r} of {function.label} is an input that is left out"
+            raise TfcError(what, where=f"{self.model.file.location}: {node.label}")
+        return [inner.entries[name] for name in function.outputs]
 
-    def _check_call(self, function: Function, node: Node) -> None:
+    def _check_call(self, function: Function, node: Node, scope: Scope) -> None:
         where = f"{self.model.file.location}: {node.label}"
+        if scope.depth >= MAX_CALL_DEPTH:
+            raise TfcError(f"functions call each other deeper than {MAX_CALL_DEPTH}", where=where)
+        self._inlined += len(function.nodes)
+        if self._inlined > MAX_INLINED_NODES:
+            raise TfcError(f"functions expand to more than {MAX_INLINED_NODES} nodes", where=where)
         if len(node.inputs) > len(function.inputs) or len(node.outputs) > len(function.outputs):
             raise TfcError(f"more inputs or outputs than {function.label} has", where=where)
         known = {*function.attributes, *function.defaults}
@@ -328,7 +341,7 @@ class Importer:
         name = entry.name or "weight"
         while name in self.module.weights:
             name += "_"
-        self.module.weights.define(name, kind, tensor.array)
+        self.module.weights.define(name, kind, lambda: _aligned(tensor.array()))
         return self._at_top(OPS["constant"](SymbolRef(name), kind), entry.location)
 
     def constant(self, array: Array, location: Location) -> Value:
@@ -404,6 +417,11 @@ def _import_node(handler: Registered, context: Context) -> list[One]:
     return results
 
 
+def _aligned(array: Array) -> Array:
+    """The array itself where the file aligns it to its elements, else a copy."""
+    return np.require(array, requirements="A")
+
+
 def _as_list(results: Result) -> list[One]:
     return [results] if isinstance(results, One) else list(results)
 
@@ -426,8 +444,6 @@ def _unnamed(name: str, axis: int) -> str:
 
 def _resolved(node: Node, scope: Scope) -> dict[str, Attribute]:
     """The attributes of a node, references to those of the function that it stands in replaced."""
-    from tfc.importers.onnx_model import Reference
-
     found: dict[str, Attribute] = {}
     for name, attribute in node.attributes.items():
         if not isinstance(attribute.value, Reference):
@@ -435,13 +451,3 @@ def _resolved(node: Node, scope: Scope) -> dict[str, Attribute]:
         elif attribute.value.name in scope.attributes:
             found[name] = scope.attributes[attribute.value.name]
     return found
-
-
-def _without_absent(node: Node, scope: Scope, function: Function) -> Node:
-    """A node of a function with absent optional inputs of the call as absent inputs."""
-    from dataclasses import replace
-
-    absent = [name for name in function.inputs if name not in scope.entries]
-    if not any(name in absent for name in node.inputs):
-        return node
-    return replace(node, inputs=tuple("" if name in absent else name for name in node.inputs))

@@ -159,7 +159,7 @@ class Context:
 
     def check_used(self) -> None:
         """Refuse what the handler did not look at."""
-        given = [i for i, name in enumerate(self.node.inputs) if name]
+        given = [i for i, entry in enumerate(self.entries) if entry is not None]
         if given and given[-1] >= self._asked_inputs:
             raise self.error(f"takes at most {self._asked_inputs} inputs, has {given[-1] + 1}")
         self.check_attributes()

@@ -13,6 +13,8 @@ from tfc.importers.onnx_context import Context
 from tfc.ir.expr import Dim, Expr, as_expr, is_nonnegative, normal, product
 from tfc.ops.base import is_at_most
 
+UNREACHABLE = 1 << 40  # no dimension is as large; exporters write such bounds for "to the end"
+
 
 def axes_of(n: Context, since: int, index: int = 1) -> tuple[int, ...] | None:
     """The axes of a node: an input since a version, an attribute before; None where not given."""
@@ -37,6 +39,8 @@ def largest(a: Dim, b: Dim) -> Dim:
 
 def from_end(bound: Dim, size: Dim) -> Dim:
     """A bound that counts from the end where it is negative, counted from the front."""
+    if isinstance(bound, int) and isinstance(size, Expr) and abs(bound) >= UNREACHABLE:
+        return size if bound > 0 else -1
     if isinstance(bound, int):
         return bound if bound >= 0 else normal(as_expr(size) + bound)
     if is_nonnegative(bound):

@@ -27,19 +27,19 @@ from tfc.ir.expr import Dim, Expr, as_expr, is_nonnegative, normal
 from tfc.ir.types import BOOL, DType
 
 Evaluator: TypeAlias = "Callable[[Context, list[Known]], Known | list[Known]]"
-EVALUATORS: dict[str, Evaluator] = {}
+EVALUATORS: dict[str, tuple[int, Evaluator]] = {}
 
 
 class Undecided(Exception):
     """The elements are not one expression for every value of the dimensions."""
 
 
-def known(*op_types: str) -> Callable[[Evaluator], Evaluator]:
-    """Registers what computes an operator on known elements."""
+def known(*op_types: str, inputs: int = 0) -> Callable[[Evaluator], Evaluator]:
+    """Registers what computes operators on known elements; `inputs` is their largest number."""
 
     def register(function: Evaluator) -> Evaluator:
         for op_type in op_types:
-            EVALUATORS[op_type] = function
+            EVALUATORS[op_type] = inputs, function
         return function
 
     return register
@@ -47,8 +47,10 @@ def known(*op_types: str) -> Callable[[Evaluator], Evaluator]:
 
 def evaluate(n: Context) -> Known | list[Known] | None:
     """The results of a node whose inputs are all known; None where it must become an op."""
-    function = EVALUATORS.get(n.node.op_type) if not n.node.domain else None
-    if function is None or not n.entries:
+    most, function = EVALUATORS.get(n.node.op_type, (0, None))
+    if function is None or n.node.domain or (most and len(n.entries) > most):
+        return None
+    if not n.entries or n.entries[0] is None:
         return None
     given = [entry.elements() if entry else None for entry in n.entries]
     inputs = [found for found in given if found is not None]
@@ -190,50 +192,55 @@ LOGIC: dict[str, Callable[[Any, Any], bool]] = {
 
 @known(*ARITHMETIC)
 def _(n: Context, inputs: list[Known]) -> Known:
-    _same_types(inputs)
-    if n.node.op_type in ("Add", "Sub", "Mul", "Div"):
+    if n.node.op_type not in ("Max", "Min"):
         _exactly(inputs, 2)
+    _same_types(inputs)
+    _broadcast_as_numpy(n)
+    if inputs[0].dtype.is_bool:
+        raise Undecided
     total = inputs[0]
     for other in inputs[1:]:
         total = elementwise(total.dtype, ARITHMETIC[n.node.op_type], total, other)
     return total
 
 
-@known("Mod")
+@known("Mod", inputs=2)
 def _(n: Context, inputs: list[Known]) -> Known:
-    _same_types(inputs)
+    _same_types(_exactly(inputs, 2))
     function = _remainder if n.flag("fmod") else _modulo
     return elementwise(inputs[0].dtype, function, *inputs)
 
 
-@known(*COMPARISONS)
+@known(*COMPARISONS, inputs=2)
 def _(n: Context, inputs: list[Known]) -> Known:
-    _same_types(inputs)
+    _same_types(_exactly(inputs, 2))
+    _broadcast_as_numpy(n)
     return elementwise(BOOL, COMPARISONS[n.node.op_type], *inputs)
 
 
-@known(*LOGIC)
+@known(*LOGIC, inputs=2)
 def _(n: Context, inputs: list[Known]) -> Known:
-    if any(not k.dtype.is_bool for k in inputs):
+    if any(not k.dtype.is_bool for k in _exactly(inputs, 2)):
         raise Undecided
+    _broadcast_as_numpy(n)
     return elementwise(BOOL, LOGIC[n.node.op_type], *inputs)
 
 
-@known("Not")
+@known("Not", inputs=1)
 def _(n: Context, inputs: list[Known]) -> Known:
     if not inputs[0].dtype.is_bool:
         raise Undecided
     return elementwise(BOOL, _negate, inputs[0])
 
 
-@known("Neg")
+@known("Neg", inputs=1)
 def _(n: Context, inputs: list[Known]) -> Known:
     if inputs[0].dtype.kind != "int":
         raise Undecided
     return elementwise(inputs[0].dtype, _minus, inputs[0])
 
 
-@known("Where")
+@known("Where", inputs=3)
 def _(n: Context, inputs: list[Known]) -> Known:
     condition, x, y = _exactly(inputs, 3)
     if not condition.dtype.is_bool:
@@ -242,7 +249,7 @@ def _(n: Context, inputs: list[Known]) -> Known:
     return elementwise(x.dtype, _choose, condition, x, y)
 
 
-@known("Cast")
+@known("Cast", inputs=1)
 def _(n: Context, inputs: list[Known]) -> Known:
     target = DTYPE_OF_CODE.get(n.int("to"))
     if target is None or target.is_float or (target.is_bool and not inputs[0].is_constant):
@@ -252,7 +259,13 @@ def _(n: Context, inputs: list[Known]) -> Known:
 
 def _same_types(inputs: list[Known]) -> None:
     """Leave it to the op to refuse what ONNX does not allow."""
-    if len({k.dtype for k in inputs}) != 1 or (inputs[0].dtype.is_bool and len(inputs) > 2):
+    if len({k.dtype for k in inputs}) != 1:
+        raise Undecided
+
+
+def _broadcast_as_numpy(n: Context) -> None:
+    """Leave it to the op to place operands as operators did before opset 7."""
+    if n.node.attributes:
         raise Undecided
 
 
@@ -265,12 +278,12 @@ def _exactly(inputs: list[Known], count: int) -> list[Known]:
 # ---- moving elements
 
 
-@known("Identity")
+@known("Identity", inputs=1)
 def _(n: Context, inputs: list[Known]) -> Known:
     return inputs[0]
 
 
-@known("Gather")
+@known("Gather", inputs=2)
 def _(n: Context, inputs: list[Known]) -> Known:
     data, indices = _exactly(inputs, 2)
     axis = n.axis(n.int("axis", 0), data.elements.ndim)
@@ -296,7 +309,7 @@ def _(n: Context, inputs: list[Known]) -> Known:
     return Known(inputs[0].dtype, joined)
 
 
-@known("Unsqueeze")
+@known("Unsqueeze", inputs=2)
 def _(n: Context, inputs: list[Known]) -> Known:
     elements = inputs[0].elements
     axes = axes_of(n, 13)
@@ -305,17 +318,17 @@ def _(n: Context, inputs: list[Known]) -> Known:
     return Known(inputs[0].dtype, np.expand_dims(elements, n.axes(axes, elements.ndim + len(axes))))
 
 
-@known("Squeeze")
+@known("Squeeze", inputs=2)
 def _(n: Context, inputs: list[Known]) -> Known:
     elements = inputs[0].elements
     axes = axes_of(n, 13)
-    chosen = None if axes is None else n.axes(axes, elements.ndim)
+    chosen = n.axes(axes, elements.ndim) if axes else None  # none named: all of size 1
     if chosen is not None and any(elements.shape[axis] != 1 for axis in chosen):
         raise Undecided
     return Known(inputs[0].dtype, _array(np.squeeze(elements, chosen)))
 
 
-@known("Reshape")
+@known("Reshape", inputs=2)
 def _(n: Context, inputs: list[Known]) -> Known:
     if n.version < 5:
         raise Undecided
@@ -328,7 +341,7 @@ def _(n: Context, inputs: list[Known]) -> Known:
     return Known(inputs[0].dtype, elements.reshape(shape))
 
 
-@known("Transpose")
+@known("Transpose", inputs=1)
 def _(n: Context, inputs: list[Known]) -> Known:
     elements = inputs[0].elements
     order = n.ints("perm", tuple(range(elements.ndim))[::-1])
@@ -337,7 +350,7 @@ def _(n: Context, inputs: list[Known]) -> Known:
     return Known(inputs[0].dtype, elements.transpose(order))
 
 
-@known("Slice")
+@known("Slice", inputs=5)
 def _(n: Context, inputs: list[Known]) -> Known:
     elements = inputs[0].elements
     bounds = slice_bounds(n, elements.shape)
@@ -350,7 +363,7 @@ def _(n: Context, inputs: list[Known]) -> Known:
     return Known(inputs[0].dtype, elements[np.ix_(*places)] if places else elements)
 
 
-@known("Split")
+@known("Split", inputs=2)
 def _(n: Context, inputs: list[Known]) -> list[Known]:
     elements = inputs[0].elements
     axis = n.axis(n.int("axis", 0), elements.ndim)
@@ -361,7 +374,7 @@ def _(n: Context, inputs: list[Known]) -> list[Known]:
     return [Known(inputs[0].dtype, part) for part in parts]
 
 
-@known("Expand")
+@known("Expand", inputs=2)
 def _(n: Context, inputs: list[Known]) -> Known:
     elements = inputs[0].elements
     shape = _bounded(broadcast_shapes(elements.shape, n.known(1, "shape")))
@@ -371,7 +384,7 @@ def _(n: Context, inputs: list[Known]) -> Known:
         raise Undecided from None
 
 
-@known("Tile")
+@known("Tile", inputs=2)
 def _(n: Context, inputs: list[Known]) -> Known:
     elements = inputs[0].elements
     repeats = n.known(1, "repeats")
@@ -396,7 +409,7 @@ def _array(result: Any) -> Array:
 # ---- making and folding
 
 
-@known("ConstantOfShape")
+@known("ConstantOfShape", inputs=1)
 def _(n: Context, inputs: list[Known]) -> Known:
     shape = _bounded(inputs[0].elements.reshape(-1))
     value = n.tensor("value")
@@ -406,19 +419,17 @@ def _(n: Context, inputs: list[Known]) -> Known:
     return make(dtype, [value.array().reshape(-1)[0].item()] * math.prod(shape), shape)
 
 
-@known("Range")
+@known("Range", inputs=3)
 def _(n: Context, inputs: list[Known]) -> Known:
     start, limit, step = _exactly(inputs, 3)
     if not all(k.is_constant and k.elements.size == 1 for k in inputs):
         raise Undecided
     _same_types(inputs)
-    numbers = [k.elements.item() for k in (start, limit, step)]
-    if not numbers[2]:
+    first, end, stride = (k.elements.item() for k in (start, limit, step))
+    if not stride or -((first - end) // stride) > KNOWN_ELEMENTS:
         raise Undecided
-    count = range(*numbers)
-    if len(count) > KNOWN_ELEMENTS:
-        raise Undecided
-    return make(start.dtype, list(count), (len(count),))
+    numbers = list(range(first, end, stride))
+    return make(start.dtype, numbers, (len(numbers),))
 
 
 FOLDS: dict[str, tuple[int | None, Callable[[Any, Any], Any]]] = {
@@ -429,7 +440,7 @@ FOLDS: dict[str, tuple[int | None, Callable[[Any, Any], Any]]] = {
 }
 
 
-@known(*FOLDS)
+@known(*FOLDS, inputs=2)
 def _(n: Context, inputs: list[Known]) -> Known:
     elements = inputs[0].elements
     if inputs[0].dtype.is_bool:

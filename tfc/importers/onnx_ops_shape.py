@@ -61,7 +61,7 @@ def _(n: Context) -> Value:
 @importer("Squeeze", 1, 11, 13, 21, 23, 24, 25)
 def _(n: Context) -> Value:
     axes, shape = axes_of(n, 13), n.type(0).shape
-    if axes is None:
+    if not axes:  # none named: all of size 1
         if not all(isinstance(size, int) for size in shape):
             raise n.unsupported("it names no axes, and whether a symbolic one has size 1 is open")
         axes = tuple(axis for axis, size in enumerate(shape) if size == 1)
@@ -163,7 +163,8 @@ def _(n: Context) -> Value:
 def _(n: Context) -> Value:
     diagonal = n.known_ints(1, "k") if n.has(1) else (0,)
     n.require(len(diagonal) == 1, f"k has {len(diagonal)} elements")
-    return n.make("trilu", n.value(0), k=diagonal[0], upper=n.flag("upper", True))
+    k = max(-(2**31), min(diagonal[0], 2**31))  # beyond every axis; larger ones would wrap
+    return n.make("trilu", n.value(0), k=k, upper=n.flag("upper", True))
 
 
 # ---- indexing

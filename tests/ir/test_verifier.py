@@ -11,6 +11,7 @@ import tfc.ops
 import tfc.tile.ops
 from tfc.ir.core import OPS, Module, Op, Value, result, result_type, variadic
 from tfc.ir.errors import TfcError
+from tfc.ir.expr import symbol
 from tfc.ir.types import F32, TensorType
 from tfc.ir.verifier import verify
 from tfc.ir.weights import Weights
@@ -329,6 +330,10 @@ def tensor_in_kernel(module: Module) -> None:
     module.kernels["k"].body.args[0].type = module.main.body.args[0].type
 
 
+def odd_symbol(module: Module) -> None:
+    module.main.body.args[1].type = TensorType(F32, (symbol("batch"),))
+
+
 def no_return(module: Module) -> None:
     module.main.body.terminator.erase()
 
@@ -367,6 +372,7 @@ BREAKS: list[tuple[Callable[[Module], None], str]] = [
     (same_grid_names, "two grid variables have the name 'p0'"),
     (buffer_in_function, "must be a tensor"),
     (tensor_in_kernel, "must be a buffer"),
+    (odd_symbol, "'batch' is no symbol"),
     (no_return, "does not end in `return`"),
     (empty_body, "does not end in `return`"),
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 import time
 from random import Random
 
@@ -9,6 +11,7 @@ import pytest
 
 import tfc.ops
 import tfc.tile.ops
+from tfc.ir.core import OPS
 from tfc.ir.errors import TfcError
 from tfc.ir.verifier import verify
 from tfc.text import parse_module, print_module
@@ -163,6 +166,23 @@ def test_mutations() -> None:
 @pytest.mark.slow
 def test_many_mutations() -> None:
     run_mutations(5000, 2)
+
+
+EXAMPLES = {
+    name: textwrap.dedent(found[1])
+    for name, cls in sorted(OPS.items())
+    if (found := re.search(r"```mlir\n(.*?)```", cls.__doc__ or "", re.DOTALL))
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_mutated_examples(name: str) -> None:
+    """No mutation of an op's example breaks its inference or verification."""
+    random = Random(name)
+    for _ in range(10):
+        text = mutate(EXAMPLES[name], random)
+        untyped = re.sub(r"\) : tensor<[^<>]*>$", ")", text, flags=re.MULTILINE)
+        survives(random.choice([text, untyped]))
 
 
 def function(body: str) -> str:

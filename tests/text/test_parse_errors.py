@@ -258,3 +258,12 @@ def test_error_shows_line_and_caret() -> None:
     first, line, caret, *_ = str(caught.value).split("\n")
     assert first == "f.tfc:2:8: no op is named 'nag'"
     assert caret.index("^") == line.index("nag")
+
+
+def test_long_lines_are_cut() -> None:
+    body = "%a = add(%x, %x)" + " " * 5000 + "{axes = 1}" + " " * 5000
+    with pytest.raises(TfcError) as caught:
+        parse_module(f"func @f(%x: tensor<f32>) {{\n{body}\n}}")
+    _, line, caret, *_ = str(caught.value).split("\n")
+    assert len(line) < 140
+    assert caret.index("^") == line.index("axes")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+WIDTH = 120  # of a line that an error shows
+
 
 @dataclass(frozen=True)
 class SourcePosition:
@@ -18,10 +20,13 @@ class SourcePosition:
         return f"{self.file}:{self.line}:{self.column}"
 
     def caret(self) -> str:
-        """The line of the text with a caret below the column."""
+        """The line of the text, or the part of it around the column, with a caret below."""
         if not self.text:
             return ""
-        return f"\n  {self.text}\n  {' ' * (self.column - 1)}^"
+        start = max(0, self.column - 1 - WIDTH // 2) if len(self.text) > WIDTH else 0
+        shown = self.text[start : start + WIDTH].replace("\t", " ")
+        before, after = "..." if start else "", "..." if start + WIDTH < len(self.text) else ""
+        return f"\n  {before}{shown}{after}\n  {' ' * (len(before) + self.column - 1 - start)}^"
 
 
 class TfcError(Exception):

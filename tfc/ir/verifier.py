@@ -10,16 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, cast
 
-from tfc.ir.core import (
-    Block,
-    Colocate,
-    Function,
-    Kernel,
-    Module,
-    Op,
-    SymbolRef,
-    Value,
-)
+from tfc.ir.core import Block, Colocate, Function, Kernel, Module, Op, SymbolRef, Value
 from tfc.ir.errors import TfcError
 from tfc.ir.expr import Expr, as_expr, is_dimension_symbol
 from tfc.ir.fields import Attribute
@@ -292,11 +283,21 @@ class _Verifier:
                 raise owner.error(f"{type} does not stand here, where values are {_KIND[kind]}s")
         if isinstance(type, TensorType):
             for dim in type.shape:
-                if not isinstance(dim, int):
-                    self._check_symbols(dim, str(type), (), owner)
+                if isinstance(dim, Expr):
+                    self._check_dim(dim, str(type), owner)
         elif isinstance(type, BufferType):
             self._check_symbols(as_expr(type.elements), str(type), (), owner)
         self.checked_types.add(type)
+
+    def _check_dim(self, dim: Expr, what: str, owner: Op | Function | Kernel) -> None:
+        for symbol in dim.symbols():
+            if not is_dimension_symbol(symbol):
+                hint = "a symbol of a dimension begins with a capital and holds no lower-case x"
+                raise self._error_at(owner, f"{what}: {symbol!r} is no symbol", hint)
+        self._check_symbols(dim, what, (), owner)
+
+    def _error_at(self, owner: Op | Function | Kernel | None, message: str, hint: str) -> TfcError:
+        return owner.error(message, hint) if isinstance(owner, Op) else self.error(message, hint)
 
     def _check_attribute(self, op: Op, name: str, value: Attribute) -> None:
         match value:
@@ -311,7 +312,11 @@ class _Verifier:
                 return
 
     def _check_symbols(
-        self, expr: Expr, what: str, own: tuple[str, ...], owner: Any = None
+        self,
+        expr: Expr,
+        what: str,
+        own: tuple[str, ...],
+        owner: Op | Function | Kernel | None = None,
     ) -> None:
         for symbol in expr.symbols():
             if symbol not in self.symbols and symbol not in own:
@@ -321,11 +326,7 @@ class _Verifier:
                     if is_dimension_symbol(symbol)
                     else "it is no variable of the grid or of a loop around"
                 )
-                raise (
-                    owner.error(message, hint)
-                    if isinstance(owner, Op)
-                    else self.error(message, hint)
-                )
+                raise self._error_at(owner, message, hint)
 
     def _check_reference(self, op: Op, reference: SymbolRef) -> None:
         """`@name` means a weight, a variable, a function or a kernel of the module."""

@@ -19,6 +19,7 @@ from tfc.text.types import TypeReader, read_dtype, read_layout
 
 MAX_DEPTH = 16
 _SPACE = re.compile(r"\s*")
+_NAME = re.compile(r"[a-z_][A-Za-z0-9_]*", re.ASCII)
 _KEY = re.compile(r"\s*([a-z_][A-Za-z0-9_]*)\s*=\s*", re.ASCII)
 _SYMBOL = re.compile(r'@(?:[A-Za-z0-9_.$]+|"(?:[^"\\\n]|\\.)*+")', re.ASCII)
 _BARE = re.compile(r"[-+A-Za-z0-9_.]+(?:\(0x[0-9a-fA-F]+\))?", re.ASCII)
@@ -220,6 +221,8 @@ def attributes_text(
     order = attributes if fields is None else [*(n for n in fields if n in attributes)]
     if len(order) != len(attributes):
         order = [*order, *(n for n in attributes if n not in order)]
+    odd = [n for n in order if not _NAME.fullmatch(n)]
+    assert not odd, f"no attribute can have the name {odd}"
     parts = [
         f"{n} = {value_text(attributes[n], fields[n].kind if fields and n in fields else '', type)}"
         for n in order

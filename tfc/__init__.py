@@ -1,0 +1,62 @@
+"""tfc compiles dataflow graphs to native code ahead of time.
+
+`tfc.compile` turns a model into a bundle, `tfc.load` opens one and runs it; packages below are for
+those who build graphs, ops or passes of their own. Nothing is imported before it is used, so that
+`import tfc` takes a millisecond.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tfc.driver import Summary, compile, load_module
+    from tfc.ir.errors import TfcError
+    from tfc.runtime import Bundle, BundleError, InputError, LoaderError, RunError, load
+
+    __version__: str
+
+_HOMES = {
+    "Bundle": "tfc.runtime",
+    "BundleError": "tfc.runtime",
+    "InputError": "tfc.runtime",
+    "LoaderError": "tfc.runtime",
+    "RunError": "tfc.runtime",
+    "Summary": "tfc.driver",
+    "TfcError": "tfc.ir.errors",
+    "compile": "tfc.driver",
+    "load": "tfc.runtime",
+    "load_module": "tfc.driver",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("tfc")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tfc' has no attribute {name!r}")
+    found = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+__all__ = [
+    "Bundle",
+    "BundleError",
+    "InputError",
+    "LoaderError",
+    "RunError",
+    "Summary",
+    "TfcError",
+    "__version__",
+    "compile",
+    "load",
+    "load_module",
+]

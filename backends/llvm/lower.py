@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from tfc.backends.llvm import errors, loops
 from tfc.backends.llvm.lowering import Lowering
 from tfc.ir.core import Kernel
-from tfc.ir.expr import Expr, as_expr
+from tfc.ir.expr import Call, Expr, as_expr
 from tfc.ir.types import BOOL, TileType
 from tfc.targets import Target
+from tfc.tile import ops as t
 from tfc.tile.interpret import kernel_symbols
 
 
@@ -48,8 +49,21 @@ def lanes_of(kernel: Kernel, target: Target) -> int:
                     sizes.add(tile.dtype.bytes)
     narrow = [s for s in sizes if s < 8]
     widest = max(narrow, default=8 if sizes else 1)
-    natural = target.lanes(widest)
+    natural = min(target.lanes(widest), _run_length(kernel))
     return max(2, min(natural, 1 << (extent - 1).bit_length()))
+
+
+def _run_length(kernel: Kernel) -> int:
+    """How many neighbours stay neighbours in all blocked layouts that the kernel walks."""
+    length = 1 << 30
+    for op in kernel.body.walk():
+        if isinstance(op, t.Load | t.Store):
+            for atom in as_expr(op.at).atoms():
+                block = atom.rhs.constant if isinstance(atom, Call) else None
+                if block and atom.op in ("floordiv", "mod"):
+                    power = block & -block
+                    length = min(length, power) if power >= 4 else length
+    return length
 
 
 class _Frame:

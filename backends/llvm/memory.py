@@ -296,8 +296,7 @@ def _read_vector(
     if mask is None and count < lo.lanes and count & (count - 1) and lo.can_mask(dtype):
         mask = lo.vectors.first_lanes(count)
     if mask is None:
-        text = lo.writer.value(f"load <{count} x {kind}>, ptr {pointer}, align {dtype.bytes}")
-        text = lo.vectors.widened(text, kind, count)
+        text = _load_first(lo, kind, pointer, count, dtype.bytes)
     elif lo.can_mask(dtype):
         text = _masked_load(lo, dtype, pointer, mask, place.other)
     else:
@@ -308,6 +307,15 @@ def _read_vector(
     if guard.condition is None:
         return Register(text, dtype, True)
     return _or_other(lo, place, text, lo.vectors.splat_text(guard.condition, "i1"))
+
+
+def _load_first(lo: Lowering, kind: str, pointer: str, count: int, align: int) -> str:
+    """The first lanes of a vector; LLVM's passes do not know vectors of one lane."""
+    if count == 1:
+        scalar = lo.writer.value(f"load {kind}, ptr {pointer}, align {align}")
+        return lo.vectors.gather([scalar], kind)
+    text = lo.writer.value(f"load <{count} x {kind}>, ptr {pointer}, align {align}")
+    return lo.vectors.widened(text, kind, count)
 
 
 def _masked_load(lo: Lowering, dtype: DType, pointer: str, mask: str, other: Any) -> str:
@@ -431,8 +439,9 @@ def _write_vector(
     if mask is None and count < lo.lanes and count & (count - 1) and lo.can_mask(dtype):
         mask = lo.vectors.first_lanes(count)
     if mask is None:
+        narrow = f"<{count} x {kind}>" if count > 1 else kind
         text = lo.vectors.narrowed(text, kind, count)
-        lo.writer.do(f"store <{count} x {kind}> {text}, ptr {pointer}, align {dtype.bytes}")
+        lo.writer.do(f"store {narrow} {text}, ptr {pointer}, align {dtype.bytes}")
     elif lo.can_mask(dtype):
         whole = f"<{lo.lanes} x {kind}>"
         name = f"llvm.masked.store.{lo.vectors.suffix(kind, True)}.p0"

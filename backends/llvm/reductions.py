@@ -212,7 +212,7 @@ def _across_lanes(lo: Lowering, op: t.Reduce, fold: Fold, found: walks.Survey, l
     lines = shape[1 - lane]
     chunks = -(-shape[lane] // lo.lanes)
     base = walks.plan(lo, found, shape, lane, 2.0)
-    high = base.lines if found.dots else min(lines, 4 if found.cost <= 8 else 1)
+    high = base.lines if found.dots else min(lines, 4 if found.total_cost(lo, lane) <= 8 else 1)
     p = walks.Plan(high, base.chunks, lines > KEPT_LINES, base.loop_chunks)
     walks.free_lines(lo, found, p, lane)
     place = scratch.place_for(lo, op.output) if p.loop_lines else None
@@ -327,7 +327,7 @@ def _along_lines(lo: Lowering, op: t.Reduce, fold: Fold, found: walks.Survey, la
     base = walks.plan(lo, found, shape, lane, 2.0)
     chunks, lines = -(-shape[lane] // lo.lanes), shape[1 - lane]
     wide = base.chunks if found.dots else min(chunks, 4)
-    high = base.lines if found.dots else max(1, min(lines, int(walks.BLOCK / found.cost) // wide))
+    high = base.lines if found.dots else max(1, min(lines, int(walks.BLOCK / max(found.cost, 1.0)) // wide))
     cost = 1.0 if found.dots else lines * chunks * (found.cost + 2)
     loop_lines = base.loop_lines if found.dots else cost > walks.STRAIGHT and lines > high
     p = walks.Plan(high, wide, loop_lines, chunks > KEPT_LINES)

@@ -131,10 +131,12 @@ class Vectors:
         )
 
     def narrowed(self, text: str, element: str, count: int) -> str:
-        """The first lanes of a vector."""
+        """The first lanes of a vector; of one lane a scalar."""
         if count == self.lanes:
             return text
         kind = self.type_text(element, True)
+        if count == 1:
+            return self.writer.pure(f"extractelement {kind} {text}, i64 0")
         lanes = ", ".join(f"i32 {i}" for i in range(count))
         return self.writer.pure(
             f"shufflevector {kind} {text}, {kind} poison, <{count} x i32> <{lanes}>"

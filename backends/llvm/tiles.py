@@ -31,7 +31,8 @@ def write_tile(lo: Lowering, value: Value, place: Place) -> None:
         walks.free_lines(lo, found, p, lane)
         walks.walk(lo, shape, lane, p, lambda r, c: _write_turned(lo, value, place, lane, r, c))
     else:
-        p = walks.plan(lo, found, shape, lane)
+        extra = 1.0 if lane is None else walks.access_cost(lo, place, lane)
+        p = walks.plan(lo, found, shape, lane, extra)
         walks.free_lines(lo, found, p, lane)
         walks.walk(lo, shape, lane, p, lambda r, c: _write_block(lo, value, place, lane, r, c))
     walks.finish(lo, value)

@@ -49,8 +49,23 @@ class Survey:
     pinned: list[tuple[Value, bool]] = field(default_factory=list)
     stages: list[tuple[t.Stage, bool]] = field(default_factory=list)
 
+    def total_cost(self, lo: Lowering, lane: int) -> float:
+        """Instructions a register, its lanes along an axis."""
+        turns_too = self.has_transposing(lo, lane)
+        reads = (access_cost(lo, p, lane ^ turned, turns_too) for p, turned in self.places)
+        return max(1.0, self.cost + sum(reads))
+
     def has_transposing(self, lo: Lowering, lane: int) -> bool:
         return any(turns(lo, p, lane ^ turned) for p, turned in self.places)
+
+
+def access_cost(lo: Lowering, place: Place, lane: int, turned: bool = False) -> float:
+    """Instructions to read or write a register of a place; `turned`: in transposed blocks."""
+    if place.shape[lane] == 1 or (turned and turns(lo, place, lane)):
+        return 4.0 if turned else 1.0
+    if stride_along(lo, place, lane) in (0, 1):
+        return 1.0
+    return lo.lanes * (3.0 if lo.full or not place.bounds else 5.0)
 
 
 def survey(lo: Lowering, value: Value) -> Survey:
@@ -71,7 +86,6 @@ def _survey_one(
     lo: Lowering, found: Survey, v: Value, turned: bool
 ) -> list[tuple[Value, bool]]:
     if v in lo.ready:
-        found.cost += 1
         found.places.append((lo.places[v], turned))
         return []
     if v in lo.pinned:
@@ -80,9 +94,8 @@ def _survey_one(
     op = v.producer
     match op:
         case t.Load():
-            place = lo.place_of(op)
-            found.places.append((place, turned))
-            found.cost += 1 + 4 * len(op.indices)
+            found.places.append((lo.place_of(op), turned))
+            found.cost += 4 * len(op.indices)
             return [(i, turned) for i in op.indices]
         case t.Transpose():
             return [(op.x, not turned)]
@@ -193,7 +206,7 @@ def plan(
     if lane is None:
         return Plan(1, 1, False, False)
     lines, chunks = shape[1 - lane], -(-shape[lane] // lo.lanes)
-    cost = max(1.0, found.cost + extra)
+    cost = found.total_cost(lo, lane) + extra
     if found.dots:
         high, wide = _dot_block(lo, found, shape, lane)
         blocks = -(-lines // high) * -(-chunks // wide)
@@ -201,7 +214,7 @@ def plan(
         return Plan(high, wide, not straight and lines > high, not straight and chunks > wide)
     if found.has_transposing(lo, lane):
         high, wide = min(lines, lo.lanes), 1
-        straight = lines * chunks * (cost + 4) <= 2 * STRAIGHT
+        straight = lines * chunks * cost <= 2 * STRAIGHT
     else:
         size = max(1, int(BLOCK / cost))
         wide = min(chunks, size, 8)

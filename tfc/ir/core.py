@@ -203,7 +203,11 @@ class Op:
             given = values[next(f.name for f in self.fields if isinstance(f, TypeField))]
             types = list(given) if isinstance(given, list | tuple) else [given]
         self._setup(operands, attributes, regions)
-        self._make_results(self.infer() if types is None else types)
+        try:
+            self._make_results(self.infer() if types is None else types)
+        except TfcError:
+            self.set_operands(())  # an op that is not made uses nothing
+            raise
 
     @classmethod
     def _bind(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

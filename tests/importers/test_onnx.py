@@ -198,6 +198,7 @@ def test_fixed_dimensions(tmp_path: Path) -> None:
     module = import_onnx(path, dims={"batch": 4})
     assert str(module.main.body.args[0].type) == "tensor<4xNxf32>"
     assert list(module.dims) == ["N"]
+    assert str(import_onnx(path, dims={"B": 4}).main.body.args[0].type) == "tensor<4xNxf32>"
     with pytest.raises(TfcError, match=r"no dimension is named 'm'\n.* batch, n"):
         import_onnx(path, dims={"m": 1})
 
@@ -419,6 +420,13 @@ def test_nodes_that_are_wrong(
 def test_opsets_that_are_refused(opset: int, tmp_path: Path) -> None:
     path = save(tmp_path, [node("Relu", "x", "y")], [info("x", 2)], [info("y", 2)], opset=opset)
     with pytest.raises(UnsupportedError, match=f"opset {opset} is not supported"):
+        import_onnx(path)
+
+
+@pytest.mark.parametrize("dims", [(2**40, 2**40), (2**62,), ("N", 2**45)])
+def test_sizes_beyond_any_memory_are_refused(dims: tuple[int | str, ...], tmp_path: Path) -> None:
+    path = save(tmp_path, [node("Relu", "x", "y")], [info("x", *dims)], [info("y", 2)])
+    with pytest.raises(TfcError, match="more than any memory holds"):
         import_onnx(path)
 
 

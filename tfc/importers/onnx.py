@@ -7,15 +7,14 @@ be imported are collected, and one error names all of them.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from tfc.importers import onnx_handlers
+from tfc.importers.onnx_constants import Constants
 from tfc.importers.onnx_context import (
-    Array,
     Context,
     Entry,
     Known,
@@ -45,14 +44,15 @@ from tfc.importers.onnx_tensor import Tensor
 from tfc.importers.onnx_wire import read_model
 from tfc.ir import core
 from tfc.ir.builder import Builder
-from tfc.ir.core import OPS, Block, Location, Module, SymbolRef, Value
+from tfc.ir.core import OPS, Block, Location, Module, Value
 from tfc.ir.errors import TfcError, UnsupportedError
 from tfc.ir.expr import Dim
-from tfc.ir.types import I64, TensorType
-from tfc.ir.weights import INLINE_BYTES, Dense, Weights
+from tfc.ir.types import TensorType
+from tfc.ir.weights import Weights
 
 MAX_CALL_DEPTH = 32  # of functions that call functions
 MAX_INLINED_NODES = 200_000  # of all calls of functions together
+MAX_BYTES = 1 << 46  # of one tensor
 
 
 def import_onnx(path: str | os.PathLike[str], *, dims: Mapping[str, int] | None = None) -> Module:
@@ -109,8 +109,7 @@ class Importer:
         self.module.dims.update(self.symbols.infos)
         self.body = Block()
         self.builder = Builder(self.body)
-        self._last_constant: core.Op | None = None
-        self._names: set[str] = set()
+        self.constants = Constants(self.module.weights, self.body)
         self._inlined = 0
         onnx_handlers.register()
 
@@ -129,7 +128,7 @@ class Importer:
         outputs = [scope.entries[value.name] for value in graph.outputs]
         self._check_outputs(graph, outputs)
         self._raise_problems()
-        values = [self.materialize(entry) for entry in outputs]
+        values = [self.constants.materialize(entry) for entry in outputs]
         self.body.append(OPS["return"](values))
         names = [value.name for value in graph.outputs]
         self.module.functions["main"] = core.Function("main", self.body, names)
@@ -157,8 +156,9 @@ class Importer:
             self._problem(what, error.message)
             return Entry()
         dims = [self._dim(dim, value.name, axis) for axis, dim in enumerate(value.dims)]
-        self._names.add(value.name)
-        return Entry(self.body.add_arg(TensorType(dtype, tuple(dims)), value.name))
+        type = TensorType(dtype, tuple(dims))
+        self._check_size(type, value.name)
+        return Entry(self.body.add_arg(type, self.constants.fresh_name(value.name)))
 
     def _dim(self, dim: int | str | None, name: str, axis: int) -> Dim:
         if isinstance(dim, int):
@@ -249,16 +249,16 @@ class Importer:
         if isinstance(result, Known):
             return Entry(known=result, name=scope.call + name, location=self.builder.location)
         if not result.name:
-            result.name = self._fresh(scope.call + name)
+            result.name = self.constants.fresh_name(scope.call + name)
+        self._check_size(result.tensor, name)
         return Entry(result)
 
-    def _fresh(self, name: str) -> str:
-        chosen, count = name, 0
-        while chosen in self._names:
-            count += 1
-            chosen = f"{name}_{count}"
-        self._names.add(chosen)
-        return chosen
+    def _check_size(self, type: TensorType, name: str) -> None:
+        """Refuse what no memory holds, so that sizes stay far from overflowing 64 bits."""
+        least = math.prod(size for size in type.shape if isinstance(size, int) and size)
+        if least * type.dtype.bytes > MAX_BYTES:
+            what = f"value {name!r} is a {type}, more than any memory holds"
+            raise TfcError(what, where=self.model.file.location)
 
     # ---- graphs inside nodes
 
@@ -282,7 +282,7 @@ class Importer:
             if any(entry.is_missing for entry in entries):
                 inner = len(self.problems) - before
                 raise UnsupportedError(f"a branch holds {inner} nodes that are not supported")
-            return [self.materialize(entry) for entry in entries]
+            return [self.constants.materialize(entry) for entry in entries]
 
     # ---- functions of the model
 
@@ -319,63 +319,6 @@ class Importer:
         if unknown:
             raise TfcError(f"{function.label} has no attribute {unknown[0]!r}", where=where)
         self._check_opset(function.opset_imports)
-
-    # ---- values
-
-    def materialize(self, entry: Entry) -> Value:
-        """The value of the IR for an entry: constants and dimensions are made at the top, once."""
-        if entry.value is None:
-            if entry.tensor is not None:
-                entry.value = self._tensor_constant(entry.tensor, entry)
-            else:
-                assert entry.known is not None, "a missing entry has no value"
-                entry.value = self._known_value(entry.known, entry.location)
-            if entry.name:
-                entry.value.name = self._fresh(entry.name)
-        return entry.value
-
-    def _tensor_constant(self, tensor: Tensor, entry: Entry) -> Value:
-        if tensor.raw_bytes <= INLINE_BYTES:
-            return self.constant(tensor.array(), entry.location)
-        kind = entry.type
-        name = entry.name or "weight"
-        while name in self.module.weights:
-            name += "_"
-        self.module.weights.define(name, kind, lambda: _aligned(tensor.array()))
-        return self._at_top(OPS["constant"](SymbolRef(name), kind), entry.location)
-
-    def constant(self, array: Array, location: Location) -> Value:
-        """A small constant at the top of the function."""
-        dense = Dense(array)
-        return self._at_top(OPS["constant"](dense, dense.type), location)
-
-    def _known_value(self, known: Known, location: Location) -> Value:
-        if known.is_constant:
-            return self.constant(known.array(), location)
-        sizes = [self._dim_vector(dim, location) for dim in known.elements.flat]
-        value = sizes[0]
-        if len(sizes) > 1:
-            value = self._at_top(OPS["concat"](sizes, axis=0), location)
-        if value.tensor.shape != known.type.shape:
-            value = self._at_top(OPS["reshape"](value, known.type.shape), location)
-        if known.dtype != I64:
-            value = self._at_top(OPS["cast"](value, known.dtype), location)
-        return value
-
-    def _dim_vector(self, dim: Dim, location: Location) -> Value:
-        """A dimension as a vector of one element."""
-        if isinstance(dim, int):
-            return self.constant(np.array([dim], np.int64), location)
-        scalar = self._at_top(OPS["dim_value"](dim), location)
-        return self._at_top(OPS["reshape"](scalar, (1,)), location)
-
-    def _at_top(self, op: core.Op, location: Location) -> Value:
-        """Insert an op before everything but its like, where all that follows can use it."""
-        before = self._last_constant.next if self._last_constant else self.body.first
-        op.location = location
-        self.body.insert(op, before)
-        self._last_constant = op
-        return op.result
 
     # ---- locations and problems
 
@@ -415,11 +358,6 @@ def _import_node(handler: Registered, context: Context) -> list[One]:
     if needed > len(results):
         raise context.unsupported(f"output {len(results)} is used, which tfc does not compute")
     return results
-
-
-def _aligned(array: Array) -> Array:
-    """The array itself where the file aligns it to its elements, else a copy."""
-    return np.require(array, requirements="A")
 
 
 def _as_list(results: Result) -> list[One]:

@@ -181,7 +181,7 @@ class Context:
 
     def scalar(self, number: float, dtype: DType) -> Value:
         """A constant of rank 0."""
-        return self.host.constant(np.array(number).astype(dtype.numpy), self.b.location)
+        return self.host.constants.constant(np.array(number).astype(dtype.numpy), self.b.location)
 
     # ---- inputs
 
@@ -199,7 +199,7 @@ class Context:
         return entry
 
     def value(self, index: int) -> Value:
-        return self.host.materialize(self._needed(index))
+        return self.host.constants.materialize(self._needed(index))
 
     def optional(self, index: int) -> Value | None:
         return self.value(index) if self.has(index) else None

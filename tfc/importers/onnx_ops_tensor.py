@@ -28,7 +28,7 @@ def _(n: Context) -> Result:
             return n.scalar(n.float("value_float"), F32)
         case "value_floats":
             numbers = np.array(n.floats("value_floats"), np.float32)
-            return n.host.constant(numbers, n.b.location)
+            return n.host.constants.constant(numbers, n.b.location)
         case "value_int":
             return known_elements(I64, n.int("value_int"))
         case "value_ints":
@@ -63,7 +63,7 @@ def _(n: Context) -> Value:
 def _element(n: Context, tensor: Tensor) -> Value:
     dtype_of_code(tensor.dtype)
     n.require(tensor.elements == 1, f"its value has {tensor.elements} elements, not one")
-    return n.host.constant(tensor.array().reshape(()), n.b.location)
+    return n.host.constants.constant(tensor.array().reshape(()), n.b.location)
 
 
 @importer("Range", 11, 27)

@@ -15,36 +15,43 @@ LEGAL = re.compile(r"[A-Z][A-Za-z0-9_]*")
 class Symbols:
     """Gives each of the model's dimension names a symbol (a capital first, no lower-case x).
 
-    `fixed` maps the model's names to sizes; those become numbers.
+    `fixed` gives sizes to some, by the model's name or by the symbol; those become numbers.
     """
 
     def __init__(self, names: Iterable[str], fixed: Mapping[str, int]) -> None:
         self.infos: dict[str, DimInfo] = {}
         self._dims: dict[str, Dim] = {}
         names = list(dict.fromkeys(names))
-        self._check_fixed(names, fixed)
-        taken = {name for name in names if _is_legal(name)}
-        for name in names:
-            if name in fixed:
-                self._dims[name] = fixed[name]
-                continue
-            chosen = (
-                name if _is_legal(name) else next(c for c in _candidates(name) if c not in taken)
-            )
-            taken.add(chosen)
-            self._dims[name] = symbol(chosen)
-            self.infos[chosen] = DimInfo(name)
+        symbols = _chosen(names)
+        _check_fixed(symbols, fixed)
+        for name, chosen in symbols.items():
+            size = fixed.get(name, fixed.get(chosen))
+            self._dims[name] = symbol(chosen) if size is None else size
+            if size is None:
+                self.infos[chosen] = DimInfo(name)
 
     def __getitem__(self, name: str) -> Dim:
         return self._dims[name]
 
-    def _check_fixed(self, names: list[str], fixed: Mapping[str, int]) -> None:
-        for name, size in fixed.items():
-            if name not in names:
-                known = ", ".join(names) or "none"
-                raise TfcError(f"no dimension is named {name!r}", hint=f"the model's are: {known}")
-            if size < 0:
-                raise TfcError(f"dimension {name!r} cannot be {size}")
+
+def _chosen(names: list[str]) -> dict[str, str]:
+    """A symbol for each name: the name itself where it is legal."""
+    taken = {name for name in names if _is_legal(name)}
+    chosen: dict[str, str] = {}
+    for name in names:
+        free = (c for c in _candidates(name) if c not in taken)
+        chosen[name] = name if _is_legal(name) else next(free)
+        taken.add(chosen[name])
+    return chosen
+
+
+def _check_fixed(symbols: Mapping[str, str], fixed: Mapping[str, int]) -> None:
+    for name, size in fixed.items():
+        if name not in symbols and name not in symbols.values():
+            known = ", ".join(symbols) or "none"
+            raise TfcError(f"no dimension is named {name!r}", hint=f"the model's are: {known}")
+        if size < 0:
+            raise TfcError(f"dimension {name!r} cannot be {size}")
 
 
 def _is_legal(name: str) -> bool:

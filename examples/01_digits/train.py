@@ -1,9 +1,9 @@
 """Trains the classifier of handwritten digits in digits.tfc: `python train.py`, half a minute.
 
 Two convolutions, a pool and a linear layer, with their gradients written out in numpy. It writes
-the weights and the held-out digits to where digits.tfc really lies, in the package, since `tfc demo`
-runs them. Everything random has a fixed seed: the same machine gives the same files; on another
-one numpy's sums may round differently.
+the weights and the held-out digits to where digits.tfc really lies, in the package, since `tfc
+demo` runs them. Everything random has a fixed seed: the same machine gives the same files; on
+another one numpy's sums may round differently.
 """
 
 from __future__ import annotations

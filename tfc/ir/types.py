@@ -70,9 +70,17 @@ RESERVED = (
 )
 
 
+# By name, since making numpy's bf16 imports ml_dtypes, which few modules need.
+_BY_NUMPY_NAME = {"bfloat16": BF16, "bool": BOOL} | {
+    f"{t.kind}{t.bits}": t for t in (F64, F32, F16, *INTEGERS)
+}
+
+
 def dtype_of(array_type: np.dtype[Any]) -> DType:
     """The element type of a numpy dtype; KeyError where tfc has none."""
-    return {t.numpy: t for t in DTYPES.values()}[array_type]
+    if not array_type.isnative:
+        raise KeyError(array_type)
+    return _BY_NUMPY_NAME[array_type.name]
 
 
 @dataclass(frozen=True)

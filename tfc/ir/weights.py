@@ -50,7 +50,8 @@ class Dense:
         return hash(self._identity())
 
     def __repr__(self) -> str:
-        return f"dense<{self.array.tolist()}>"
+        shown = self.array.tolist() if self.array.size <= 8 else "..."
+        return f"dense<{shown}> : {self.type}"
 
 
 @dataclass(frozen=True)

@@ -96,13 +96,13 @@ class Rewriter(Builder):
         # Only these see something new; a value that replaces may have any number of other users.
         for result in op.results:
             self._touch_users(result)
-        operands = op.inputs
+        operands = [v for o in op.walk() for v in o.inputs]  # of its regions too
         op.replace(list(values))
         self._released(operands)
 
     def erase(self, op: Op) -> None:
         """Erases an op that nothing uses."""
-        operands = op.inputs
+        operands = [v for o in op.walk() for v in o.inputs]  # of its regions too
         op.erase()
         self._released(operands)
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from tfc.backends.llvm.objects import undefined_symbols
+
 if TYPE_CHECKING:
     from tfc.targets import Target
 
 ALLOWED_SYMBOLS = frozenset(("memcpy", "memmove", "memset"))
-"""What an object may need from elsewhere."""
+"""What an object may need from elsewhere, besides kernels and support functions (`tfc_...`)."""
 
 
 @cache
@@ -26,14 +28,6 @@ def prepare() -> Any:
     llvm.initialize_all_asmprinters()
     llvm.set_option("tfc", "--enable-misched=false")
     return llvm
-
-
-def versions() -> str:
-    """What the machine code depends on besides text and target."""
-    import llvmlite
-
-    llvm = prepare()
-    return f"llvmlite {llvmlite.__version__}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
 
 
 def _machine(target: Target, opt_level: int, *, jit: bool = False) -> Any:
@@ -66,9 +60,21 @@ def _optimised(text: str, target: Target, opt_level: int) -> tuple[Any, Any]:
 
 
 def compile_kernel_text(text: str, target: Target, *, opt_level: int = 3) -> bytes:
-    """An object file of a module's text."""
+    """An object file of a module's text, which needs nothing beyond libc's memory functions."""
     module, machine = _optimised(text, target, opt_level)
-    return machine.emit_object(module)
+    data = machine.emit_object(module)
+    _check_symbols(data)
+    return data
+
+
+def _check_symbols(data: bytes) -> None:
+    """Functions that LLVM calls by itself (of libm, of a compiler's library) must not come in."""
+    foreign = [
+        name
+        for name in undefined_symbols(data)
+        if name not in ALLOWED_SYMBOLS and not name.startswith(("tfc_", "_GLOBAL_OFFSET_TABLE_"))
+    ]
+    assert not foreign, f"generated code calls {', '.join(foreign)}"
 
 
 def emit_asm(text: str, target: Target, *, opt_level: int = 3) -> str:

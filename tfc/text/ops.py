@@ -17,14 +17,13 @@ from tfc.ir.types import Type
 from tfc.ir.verifier import check_fields
 from tfc.text.attributes import AttributeReader
 from tfc.text.language import Token
-from tfc.text.source import Source, did_you_mean, name_text, read_name, unquote
+from tfc.text.source import STRING, Source, did_you_mean, name_text, read_name, unquote
 from tfc.text.types import TypeReader
 
 MAX_REGIONS = 64  # how deep they nest
 ORDER = {"OPERANDS": 0, "ATTRIBUTES": 1, "AFTER": 2, "ON": 3, "TYPES": 4, "LOC": 5}
 _ITEM = re.compile(r'\s*((?:"(?:[^"\\\n]|\\.)*+"|[^",\s])*)\s*')
 _NAMED = re.compile(r'[%^@](?:[A-Za-z0-9_.$]+|"(?:[^"\\\n]|\\.)*+")', re.ASCII)
-_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*+"')
 _COLOCATE = re.compile(r"\s*colocate\s*\((.*)\)\s*", re.DOTALL)
 
 
@@ -70,7 +69,7 @@ class OpReader:
         text = loc.text
         nodes: list[str] = []
         for offset, item in self.items(loc, text.index("(") + 1, text[:-1]):
-            if not _STRING.fullmatch(item):
+            if not STRING.fullmatch(item):
                 raise self.error(loc, "expected a string in `loc(...)`", offset=offset)
             nodes.append(unquote(self.source, loc.offset + offset, item))
         return Location(tuple(nodes), position)
@@ -348,7 +347,7 @@ class OpReader:
                 raise self.error(token, "`colocate` names one op", offset=start)
             return Colocate(self._referenced(token, *found[0]))
         literal = inner.strip()
-        if not _STRING.fullmatch(literal):
+        if not STRING.fullmatch(literal):
             hint = 'write `on("/device:cpu:0")` or `on(colocate(%v))`'
             raise self.error(token, "expected a device in `on(...)`", hint, start)
         return unquote(self.source, token.offset + start, literal)

@@ -28,7 +28,7 @@ from tfc.tile.nests.schedule import (
     WindowSchedule,
 )
 
-USUAL = 256  # what a symbolic extent is taken for
+USUAL = 128  # what a symbolic extent is taken for
 HEAVY = ("exp", "erf", "tanh", "sigmoid", "softplus", "log", "expm1", "log1p", "pow")
 WHOLE_ROW = 16384  # elements of a row that is kept as one tile
 STAGE_BYTES = 48 << 10  # of scratch that a staged panel may take

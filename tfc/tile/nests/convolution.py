@@ -7,7 +7,7 @@ apart, with constant positions, so that only their own taps are bounded and the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tfc.ir.core import Block, Kernel, Value
 from tfc.ir.expr import Expr, as_expr, ceildiv, normal, symbol
@@ -122,20 +122,30 @@ class Convolution:
         if taps.taps == 1 and taps.low == 0:
             start, stop = as_expr(0), as_expr(1)
 
-        def channel(i: Expr, acc: Value) -> list[Value]:
-            return nest.loop(start, stop, 1, [acc], lambda k, a: row(i, k, a))
+        def over_channels(acc: Value, taps: Callable[[Expr, Value], list[Value]]) -> Value:
+            """Sums over the input channels and the rows of the window."""
 
-        def row(i: Expr, k: Expr, acc: Value) -> list[Value]:
-            with nest.placed_inside(k1=k):
-                if unroll:
-                    for j in range(self.horizontal.taps):
-                        acc = self._tap(i, as_expr(j), acc)
-                    return [acc]
-                return nest.loop(
-                    0, self.horizontal.taps, 1, [acc], lambda j, a: [self._tap(i, j, a)]
-                )
+            def channel(i: Expr, acc: Value) -> list[Value]:
+                return nest.loop(start, stop, 1, [acc], lambda k, a: row(i, k, a))
 
-        (acc,) = nest.loop(0, self.steps, 1, [acc], channel)
+            def row(i: Expr, k: Expr, acc: Value) -> list[Value]:
+                with nest.placed_inside(k1=k):
+                    return taps(i, acc)
+
+            return nest.loop(0, self.steps, 1, [acc], channel)[0]
+
+        if unroll:
+            # The taps apart, each in loops of its own: together they would share operands over
+            # so many registers that accumulators spill.
+            for j in range(self.horizontal.taps):
+                acc = over_channels(acc, lambda i, a, j=j: [self._tap(i, as_expr(j), a)])
+        else:
+            acc = over_channels(
+                acc,
+                lambda i, a: nest.loop(
+                    0, self.horizontal.taps, 1, [a], lambda j, a: [self._tap(i, j, a)]
+                ),
+            )
         if self.schedule.stage_output:
             acc = nest.stage(acc)
         nest.finish(self.hero, [self.n, self.o, self.oh, self.ow], acc)

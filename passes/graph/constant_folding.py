@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 
 from tfc.ir.builder import Builder
 from tfc.ir.core import Block, Effect, Module, Op, SymbolRef, Value
+from tfc.ir.expr import Expr
 from tfc.ir.weights import INLINE_BYTES, Dense, Weights
 from tfc.ops.base import Array, GraphOp, View, is_float_array
 from tfc.ops.constant import Constant
@@ -127,7 +128,15 @@ def is_foldable(op: Op) -> TypeGuard[GraphOp]:
         and bool(op.results)
         and all(isinstance(v.owner, Constant) for v in op.inputs)
         and all(v.tensor.layout is None for v in (*op.inputs, *op.results))
+        and not any(map(_has_symbol, op.attributes.values()))
     )
+
+
+def _has_symbol(attribute: Any) -> bool:
+    """Whether an attribute, or a part of it, is known only at the call."""
+    if isinstance(attribute, tuple):
+        return any(map(_has_symbol, cast("tuple[Any, ...]", attribute)))
+    return isinstance(attribute, Expr)
 
 
 def _block(op: Op) -> Block:

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from tfc.targets import Target
 
 ALLOWED_SYMBOLS = frozenset(("memcpy", "memmove", "memset"))
-"""What an object may need from elsewhere, besides kernels and support functions (`tfc_...`)."""
+"""What an object may need from libc."""
+OWN_SYMBOLS = ("tfc_", "kernel.", "_GLOBAL_OFFSET_TABLE_")
+"""How names begin that other objects of the bundle define (support, kernels) or the linker."""
 
 
 @cache
@@ -71,7 +73,7 @@ def _check_symbols(data: bytes) -> None:
     foreign = [
         name
         for name in undefined_symbols(data)
-        if name not in ALLOWED_SYMBOLS and not name.startswith(("tfc_", "_GLOBAL_OFFSET_TABLE_"))
+        if name not in ALLOWED_SYMBOLS and not name.startswith(OWN_SYMBOLS)
     ]
     assert not foreign, f"generated code calls {', '.join(foreign)}"
 

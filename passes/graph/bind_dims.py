@@ -42,7 +42,7 @@ class BindDims(Pass):
         known = _names(module)
         values: dict[str, Dim] = {}
         for text in self.dims:
-            name, _, size = text.partition(":")
+            name, _, size = text.rpartition(":")
             if name not in known:
                 raise TfcError(
                     f"the model has no dimension {name!r}",

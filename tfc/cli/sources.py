@@ -77,35 +77,14 @@ def weight_files(source: str, module: Module, given: Sequence[str]) -> list[Path
 
 
 def write_module(module: Module, output: str, from_file: Sequence[str]) -> None:
-    """Writes the text, and beside it a safetensors file if it needs weights that no file has.
-
-    `from_file` are the names of the weights in the file that the module names. On the standard
-    output (`-`) there is only the text.
-    """
-    from tfc.report.files import write_file, write_safetensors
+    """Writes the text to a file with `save_module`, or alone to the standard output (`-`)."""
+    from tfc.report.modules import save_module
     from tfc.text import print_module
 
     if output == STDIN:
         click.echo(print_module(module), nl=False)
-        return
-    path = Path(output)
-    names = referenced_weights(module)
-    if not names:
-        module.weights.file = ""
-    elif not (set(names) <= set(from_file) and (path.parent / module.weights.file).is_file()):
-        file = path.with_suffix(".safetensors")
-        write_safetensors(file, module.weights, names)
-        module.weights.file = file.name
-    write_file(path, print_module(module))
-
-
-def referenced_weights(module: Module) -> list[str]:
-    """The names of the weights that constants refer to, in order."""
-    from tfc.ir.core import SymbolRef
-    from tfc.ops.constant import Constant
-
-    constants = (op.value for op in module.walk() if isinstance(op, Constant))
-    return list(dict.fromkeys(v.name for v in constants if isinstance(v, SymbolRef)))
+    else:
+        save_module(module, Path(output), from_file)
 
 
 def dimensions(options: Sequence[str]) -> dict[str, int | tuple[int, int]]:

@@ -36,7 +36,8 @@ def interpret(
     symbols = bind_symbols(module, chosen, arrays)
     run = _Run(module, symbols)
     run.values.update(zip(chosen.body.args, arrays, strict=True))
-    results = run.block(chosen.body)
+    with np.errstate(all="ignore"):
+        results = run.block(chosen.body)
     return dict(zip(chosen.output_names, results, strict=True))
 
 

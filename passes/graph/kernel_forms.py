@@ -63,9 +63,7 @@ def _apart_from_bias(op: Conv, bias: Value) -> bool:
     b = Builder.before_op(op)
     spatial = op.x.tensor.rank - 2
     column = b.value(Reshape(bias, (bias.tensor.shape[0], *[1] * spatial)))
-    plain = b.add(Conv(op.x, op.weight))
-    for name, value in op.attributes.items():
-        plain.set_attribute(name, value)
+    plain = b.add(Conv(op.x, op.weight, **op.attributes))
     plain.result.type = op.result.type
     op.replace([b.value(Add(plain.result, column))])
     return True

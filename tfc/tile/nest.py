@@ -63,6 +63,7 @@ class Nest(KernelBuilder):
         self._output_buffers = args[len(group.args) :]
         self.rows, self.cols = 1, 1
         self.axes: dict[str, tuple[Expr, Expr]] = {}
+        self._single: dict[str, Dim] = {}  # axes with one place only, 0
         self.places: dict[str, Place] = {}
         self.guards: list[Bound] = []
         self._memo: list[dict[Any, Value]] = [{}]
@@ -74,6 +75,8 @@ class Nest(KernelBuilder):
     def axis(self, name: str, extent: Dim) -> Expr:
         """A new axis that counts from 0 below `extent`."""
         self.axes[name] = (ZERO, as_expr(extent) - 1)
+        if extent == 1:
+            self._single[name] = 0
         return symbol(name)
 
     def over_grid(self, extent: Dim) -> Expr:
@@ -173,9 +176,14 @@ class Nest(KernelBuilder):
         guards = [
             (self.settle(low), self.settle(e), self.settle(high))
             for low, e, high in self.guards
-            if not symbols.isdisjoint(e.symbols())
+            if self._concerns(e, symbols)
         ]
         return [b for b in [*self.place_bounds(*used), *guards] if not self._proved(b)]
+
+    def _concerns(self, e: Expr, symbols: set[str]) -> bool:
+        """Whether a guard over e is about an index of these symbols; one with no free axis always is."""
+        free = set(e.substitute(self._single).symbols())
+        return not free or not symbols.isdisjoint(free)
 
     def place_bounds(self, *used: Expr) -> list[Bound]:
         """The bounds of the axes that these expressions use, where their placement may leave them."""
@@ -201,7 +209,7 @@ class Nest(KernelBuilder):
 
     def pull(self, value: Value, index: Sequence[Expr]) -> Value:
         """The tile of a value of the group at a logical index over axes."""
-        at = [simplify(e, self.axes) for e in index]
+        at = self._simplified(index)
         key = (value, *at)
         for memo in reversed(self._memo):
             if key in memo:
@@ -223,7 +231,10 @@ class Nest(KernelBuilder):
 
     def bind(self, value: Value, index: Sequence[Expr], tile: Value) -> None:
         """Says that a value has this tile at an index, in the current scope."""
-        self._memo[-1][(value, *(simplify(e, self.axes) for e in index))] = tile
+        self._memo[-1][(value, *self._simplified(index))] = tile
+
+    def _simplified(self, index: Sequence[Expr]) -> Index:
+        return [simplify(e.substitute(self._single), self.axes) for e in index]
 
     def read(self, value: Value, index: Index, gather: Sequence[tuple[Value, Dim]] = ()) -> Value:
         """Loads an operand of the group; f16 and bf16 become f32."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 from typing import Any
 
@@ -80,10 +81,11 @@ def load_file(file: str) -> None:
     from importlib.util import module_from_spec, spec_from_file_location
 
     importlib.import_module("tfc.ops")  # first, so that a clash of names shows in the file
-    spec = spec_from_file_location(f"tfc_loaded_{abs(hash(file))}", file)
+    name = "tfc_loaded_" + re.sub(r"\W", "_", os.path.abspath(file))
+    spec = spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise TfcError("it is no Python file", where=file, hint="--load takes a .py file")
-    module = module_from_spec(spec)
+    module = sys.modules[name] = module_from_spec(spec)  # where dataclasses and inspect look
     try:
         spec.loader.exec_module(module)
     except Exception as error:

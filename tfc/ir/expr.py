@@ -192,6 +192,11 @@ def _call(op: str, lhs: Expr, rhs: Expr) -> Expr:
         return as_expr(FUNCTIONS[op](a, b))
     if b == 1 and op == "floordiv":
         return lhs
+    if op == "floordiv" and len(lhs.terms) == 1:
+        ((monomial, factor),) = lhs.terms.items()
+        inner = monomial[0] if len(monomial) == 1 and factor == 1 else None
+        if isinstance(inner, Call) and inner.op == "floordiv":
+            return inner.lhs // (inner.rhs * rhs)
     if op in ("min", "max") and str(rhs) < str(lhs):
         lhs, rhs = rhs, lhs
     return Expr({(Call(op, lhs, rhs),): 1})
@@ -342,7 +347,19 @@ def simplify(e: Expr, ranges: Ranges) -> Expr:
         for atom in monomial:
             part = part * _simplify_atom(atom, ranges)
         total = total + part
-    return total
+    return _rejoin(total)
+
+
+def _rejoin(e: Expr) -> Expr:
+    """e with d * floordiv(x, d) + mod(x, d) written as x."""
+    for monomial, factor in e.terms.items():
+        for atom in monomial:
+            if isinstance(atom, Call) and atom.op == "mod" and atom.rhs.terms:
+                rest = Expr({_remove(monomial, (atom,)) or (): factor})
+                other = rest * atom.rhs * (atom.lhs // atom.rhs)
+                if all(e.terms.get(m) == c for m, c in other.terms.items()):
+                    return _rejoin(e - rest * Expr({(atom,): 1}) - other + rest * atom.lhs)
+    return e
 
 
 def _simplify_atom(atom: str, ranges: Ranges) -> Expr:

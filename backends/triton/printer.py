@@ -1,0 +1,473 @@
+"""Tile kernels as Triton source: readable Python text, the same for the same kernel.
+
+Tile shapes are logical; here they are padded (see `extents`) and what lies in the padding is masked: accesses do
+not touch it, reductions see their neutral element, dots see zeros. A tile that does not vary along an axis is kept
+at extent 1 there, or as a scalar, until an op needs it whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tfc.backends.triton import functions as f
+from tfc.backends.triton.expressions import Expressions, conjunction, padding
+from tfc.backends.triton.extents import Extents
+from tfc.backends.triton.source import Argument, ErrorSite, Source, is_wide, limits_of
+from tfc.ir.core import Block, Kernel, Op, Value
+from tfc.ir.errors import UnsupportedError
+from tfc.ir.expr import Dim, Expr, as_expr, normal, product
+from tfc.ir.types import BOOL, F64, I64, DType
+from tfc.tile import ops as t
+from tfc.tile.interpret import kernel_symbols
+from tfc.tile.nests.identity import identity
+
+PRECISIONS = ("ieee", "tf32", "tf32x3")
+Shape = tuple[int, int]
+SCALAR: Shape = (0, 0)
+LARGEST_AXIS = 65535  # of the grid's second and third axes
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A value as it stands in the text.
+
+    `shape`: the extents in the text, 1 where the value does not vary; SCALAR for a number. `value` is that of a
+    literal. `zero`: whether the padding along each axis is known to hold zeros.
+    """
+
+    text: str
+    shape: Shape = SCALAR
+    value: float | int | bool | None = None
+    zero: tuple[bool, bool] = (False, False)
+
+
+def print_kernel(kernel: Kernel, *, precision: str = "ieee", wide: bool = False) -> Source:
+    """The Triton source of a kernel.
+
+    precision: how products of f32 are computed; tf32 keeps 11 bits of each factor, tf32x3 nearly all. wide: 64-bit
+    indices even where the static sizes do not ask for them; else symbolic sizes must stay in `Source.limits`.
+
+    Raises UnsupportedError for an op or a type that Triton does not have.
+    """
+    assert precision in PRECISIONS, f"precision {precision!r}"
+    return _Printer(kernel, precision, wide or is_wide(kernel)).source()
+
+
+@dataclass
+class _Printer:
+    kernel: Kernel
+    precision: str
+    wide: bool
+    lines: list[str] = field(default_factory=list[str])
+    depth: int = 1
+    tiles: dict[Value, Tile] = field(default_factory=dict[Value, Tile])
+    sites: list[ErrorSite] = field(default_factory=list[ErrorSite])
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        self.extents = Extents(self.kernel)
+        self.expressions = Expressions(self.kernel, self.wide)
+
+    # ---- the whole
+
+    def source(self) -> Source:
+        self.block(self.kernel.body)
+        arguments = self._arguments()
+        grid, decoded = self._grid()
+        names = ", ".join(a.name for a in arguments)
+        head = ["@triton.jit", f"def {self.kernel.name}({names}):"]
+        body = [*head, *(f"    {line}" for line in (*decoded, *self._axes())), *self.lines]
+        helpers = [f"@triton.jit\n{text}" for name, text in f.HELPERS.items() if name in self.needs]
+        imports = ["import triton", "import triton.language as tl"]
+        if "libdevice" in self.needs:
+            imports.append("from triton.language.extra import libdevice")
+        return Source(
+            name=self.kernel.name,
+            imports="\n".join(imports),
+            body="\n\n\n".join([*helpers, "\n".join(body)]) + "\n",
+            arguments=tuple(arguments),
+            grid=grid,
+            sites=tuple(self.sites),
+            limits=() if self.wide else limits_of(self.kernel, grid),
+            warps=int(str(self.kernel.attributes.get("warps", 4))),
+            stages=int(str(self.kernel.attributes.get("stages", 3))),
+            origin=self.kernel.location.nodes,
+        )
+
+    @property
+    def needs(self) -> dict[str, None]:
+        return self.expressions.needs
+
+    def _arguments(self) -> list[Argument]:
+        index = "i64" if self.wide else "i32"
+        out = [
+            Argument(a.name, f"*{f.signature_of(a.buffer.dtype)}") for a in self.kernel.body.args
+        ]
+        out += [Argument(name, index) for name in kernel_symbols(self.kernel)]
+        return [*out, Argument("errors", "*i64")] if self.sites else out
+
+    def _grid(self) -> tuple[tuple[Dim, Dim, Dim], list[str]]:
+        """The launch grid, and the lines that give the grid variables their values."""
+        axes = [(name, n) for name, n in self.kernel.grid if n != 1]
+        outer = [n for _, n in axes[:-1]]
+        cast = ".to(tl.int64)" if self.wide else ""
+        fits = len(axes) <= 3 and all(isinstance(n, int) and n <= LARGEST_AXIS for n in outer)
+        if fits:
+            turned = [n for _, n in reversed(axes)] + [1, 1, 1]
+            last = len(axes) - 1
+            lines = [f"{p} = tl.program_id({last - i}){cast}" for i, (p, _) in enumerate(axes)]
+            return (turned[0], turned[1], turned[2]), lines
+        lines = [f"program = tl.program_id(0){cast}"]
+        for i, (name, n) in enumerate(axes):
+            inner = as_expr(product([m for _, m in axes[i + 1 :]]))
+            behind = self.expressions.text(inner, (1, 1), (1, 1))
+            text = f"program // ({behind})" if inner.constant != 1 else "program"
+            size = self.expressions.text(n, (1, 1), (1, 1))
+            lines.append(f"{name} = {text}" + (f" % ({size})" if i else ""))
+        return (product([n for _, n in axes]), 1, 1), lines
+
+    def _axes(self) -> list[str]:
+        cast = ".to(tl.int64)" if self.wide else ""
+        return [
+            f"{name} = tl.arange(0, {n}){'[:, None]' if letter == t.ROW else '[None, :]'}{cast}"
+            for (letter, n), name in sorted(self.expressions.axes.items())
+        ]
+
+    # ---- lines
+
+    def write(self, line: str) -> None:
+        self.lines.append("    " * self.depth + line)
+
+    def fresh(self, text: str) -> str:
+        """A new name for the value of an expression."""
+        name = f"v{self.count}"
+        self.count += 1
+        self.write(f"{name} = {text}")
+        return name
+
+    def block(self, block: Block) -> None:
+        for op in block:
+            if not op.terminator:
+                made = getattr(self, f"_{op.name}")(op)
+                if made is not None:
+                    self.tiles[op.result] = made
+
+    def refuse(self, op: Op, what: str) -> UnsupportedError:
+        """The error of something that Triton does not have."""
+        return UnsupportedError(
+            f"{what} on a GPU", where=f"kernel @{self.kernel.name}, {op.name}", hint="place it on a CPU"
+        )
+
+    # ---- values as operands
+
+    def padded(self, value: Value) -> Shape:
+        return self.extents.padded(value)
+
+    def atom(self, value: Value, bare: bool = True) -> str:
+        """A value as an operand; `bare`: a number may stand as it is."""
+        tile = self.tiles[value]
+        dtype = value.tile.dtype
+        if tile.value is None or (bare and f.fits_literal(tile.value, dtype)):
+            return tile.text
+        return f"tl.full((1, 1), {tile.text}, {f.name_of(dtype)})"
+
+    def atoms(self, values: Sequence[Value]) -> list[str]:
+        """Operands that broadcast; at least one of them is more than a bare number."""
+        known = [self.tiles[v].value is not None for v in values]
+        first_bare = not all(known)
+        return [self.atom(v, first_bare or i > 0) for i, v in enumerate(values)]
+
+    def whole(self, value: Value) -> str:
+        """A value in its full padded shape."""
+        tile, shape = self.tiles[value], self.padded(value)
+        if tile.shape == shape:
+            return tile.text
+        if tile.shape == SCALAR:
+            return f"tl.full({shape}, {tile.text}, {f.name_of(value.tile.dtype)})"
+        return f"tl.broadcast_to({tile.text}, {shape})"
+
+    def common(self, values: Sequence[Value]) -> Shape:
+        """The shape to which operands broadcast; at least (1, 1) where one is a literal alone."""
+        shapes = [self.tiles[v].shape for v in values]
+        found = max(s[0] for s in shapes), max(s[1] for s in shapes)
+        only = all(self.tiles[v].value is not None for v in values)
+        return (1, 1) if only else found
+
+    # ---- memory
+
+    def _load(self, op: t.Load) -> Tile:
+        logical, padded = op.output.tile.shape, self.padded(op.output)
+        at, axes = self._address(op.at, logical, padded)
+        for index, stride in zip(op.indices, op.strides, strict=True):
+            text, extra = self._gathered(index, stride)
+            at, axes = f"{at} + {text}", axes | extra
+        masks = self.expressions.mask(op.where, logical, padded)
+        masks += self._padding(axes, logical, padded)
+        inside = conjunction([m for m, along in masks if along <= axes])
+        outside = [(m, along) for m, along in masks if not along <= axes]
+        other = f.literal(op.other)
+        mask = f", mask={inside}, other={other}" if inside else ""
+        text = self.fresh(f"tl.load({_sum(op.buffer.name, at)}{mask})")
+        if outside:
+            axes |= frozenset[str]().union(*(along for _, along in outside))
+            condition = conjunction([m for m, _ in outside])
+            text = self.fresh(f"tl.where({condition}, {text}, {other})")
+        zero = tuple(
+            n == p or (a in axes and op.other == 0)
+            for a, n, p in zip((t.ROW, t.COLUMN), logical, padded, strict=True)
+        )
+        return Tile(text, _extents(axes, padded), zero=(zero[0], zero[1]))
+
+    def _address(self, at: Dim, logical: Shape, padded: Shape) -> tuple[str, frozenset[str]]:
+        e = self.expressions.reduced(at, logical)
+        axes = frozenset({t.ROW, t.COLUMN}.intersection(e.symbols()))
+        return self.expressions.text(e, logical, padded), axes
+
+    def _gathered(self, index: Value, stride: Dim) -> tuple[str, frozenset[str]]:
+        tile = self.tiles[index]
+        scale = self.expressions.text(stride, (1, 1), (1, 1))
+        text = tile.text if self.wide else f"tl.cast({tile.text}, tl.int32)"
+        along = zip((t.ROW, t.COLUMN), tile.shape, strict=True)
+        axes = frozenset(a for a, n in along if n > 1)
+        return (text if scale == "1" else f"{text}*({scale})"), axes
+
+    def _padding(
+        self, axes: frozenset[str], logical: Shape, padded: Shape
+    ) -> list[tuple[str, frozenset[str]]]:
+        """The comparisons that keep accesses out of the padding of these axes."""
+        out: list[tuple[str, frozenset[str]]] = []
+        for letter, n, p in zip((t.ROW, t.COLUMN), logical, padded, strict=True):
+            if letter in axes and n != p:
+                out += padding(self.expressions.axis(letter, p), letter, n, p)
+        return out
+
+    def _store(self, op: t.Store) -> None:
+        logical, padded = op.value.tile.shape, self.padded(op.value)
+        at, axes = self._address(op.at, logical, padded)
+        tile = self.tiles[op.value]
+        masks = self.expressions.mask(op.where, logical, padded)
+        masks += self._padding(axes, logical, padded)
+        assert all(along <= axes for _, along in masks), "a store is bounded along axes it has not"
+        assert _fits(tile.shape, _extents(axes, padded)), "elements of a tile share an address"
+        pointer = _sum(op.buffer.name, at)
+        if not axes and tile.shape != SCALAR:
+            pointer = f"{pointer} + tl.full((1, 1), 0, tl.int32)"
+        inside = conjunction([m for m, _ in masks])
+        mask = f", mask={inside}" if inside else ""
+        self.write(f"tl.store({pointer}, {tile.text}{mask})")
+
+    # ---- values
+
+    def _tile_full(self, op: t.Full) -> Tile:
+        kind = op.output.tile
+        value = op.value
+        if kind.dtype.is_float:
+            value = float(value)
+        same = kind.shape == self.padded(op.output) or value == 0
+        return Tile(f.literal(value), value=value, zero=(same, same))
+
+    def _index(self, op: t.Index) -> Tile:
+        logical, padded = op.output.tile.shape, self.padded(op.output)
+        e = self.expressions.reduced(op.value, logical)
+        if e.constant is not None:
+            return Tile(str(e.constant), value=e.constant)
+        if self.wide or self.expressions.below(e, logical, 1 << 31):
+            text = f"tl.cast({self.expressions.text(e, logical, padded)}, tl.int64)"
+        else:
+            text = self.expressions.text64(e, logical, padded)
+        axes = frozenset({t.ROW, t.COLUMN}.intersection(e.symbols()))
+        return Tile(self.fresh(text), _extents(axes, padded))
+
+    def _in_bounds(self, op: t.InBounds) -> Tile:
+        logical, padded = op.output.tile.shape, self.padded(op.output)
+        masks = self.expressions.mask(op.where, logical, padded)
+        if not masks:
+            return Tile("True", value=True)
+        axes = frozenset[str]().union(*(along for _, along in masks))
+        text = conjunction([m for m, _ in masks])
+        if not axes:
+            text = f"tl.cast({text}, tl.int1)"
+        return Tile(self.fresh(text), _extents(axes, padded))
+
+    def _map(self, op: t.Map) -> Tile:
+        values = op.operand_values
+        dtype = values[0].tile.dtype
+        spelled = f.spell(op.function, dtype, self.atoms(values))
+        if spelled is None:
+            raise self.refuse(op, f"the function {op.function} of {dtype} is not known")
+        self.needs.update(dict.fromkeys(spelled.needs))
+        return Tile(self.fresh(spelled.text), self.common(values))
+
+    def _select(self, op: t.Select) -> Tile:
+        condition = self.tiles[op.condition]
+        if condition.value is not None:
+            return self.tiles[op.x if condition.value else op.y]
+        x, y = self.atoms([op.x, op.y])
+        return Tile(
+            self.fresh(f"tl.where({condition.text}, {x}, {y})"),
+            self.common([op.condition, op.x, op.y]),
+        )
+
+    def _tile_cast(self, op: t.TileCast) -> Tile:
+        source = op.x.tile.dtype
+        if source == op.to:
+            return self.tiles[op.x]
+        tile = self.tiles[op.x]
+        text = self.fresh(f.cast(self.atom(op.x, bare=False), source, op.to))
+        return Tile(text, self.common([op.x]), zero=tile.zero)
+
+    def _tile_transpose(self, op: t.Transpose) -> Tile:
+        tile = self.tiles[op.x]
+        if max(tile.shape) <= 1:
+            return tile
+        rows, cols = tile.shape
+        return Tile(self.fresh(f"tl.trans({tile.text})"), (cols, rows), zero=tile.zero[::-1])
+
+    def _stage(self, op: t.Stage) -> Tile:
+        return self.tiles[op.x]
+
+    # ---- reductions and dots
+
+    def _reduce(self, op: t.Reduce) -> Tile:
+        kind, axis = op.x.tile, op.axis
+        if kind.shape[axis] == 1:
+            return self.tiles[op.x]
+        text = self._masked(op.x, axis, identity(op.function, kind.dtype))
+        self.needs[f"{op.function}_of"] = None
+        if kind.dtype.is_bool:
+            text = f"tl.cast({text}, tl.int32)"
+        text = f"tl.reduce({text}, {axis}, {op.function}_of, keep_dims=True)"
+        if kind.dtype.is_bool:
+            text += " != 0"
+        rows, cols = self.padded(op.x)
+        return Tile(self.fresh(text), (rows, 1) if axis == 1 else (1, cols))
+
+    def _masked(self, value: Value, axis: int, neutral: float | int | bool) -> str:
+        """A whole tile with the padding of an axis replaced."""
+        logical, padded = value.tile.shape[axis], self.padded(value)[axis]
+        text = self.whole(value)
+        if logical == padded or (neutral == 0 and self.tiles[value].zero[axis]):
+            return text
+        name = self.expressions.axis((t.ROW, t.COLUMN)[axis], padded)
+        dtype = value.tile.dtype
+        filler = f.literal(neutral)
+        if not f.fits_literal(neutral, dtype):
+            filler = f"tl.full((1, 1), {filler}, {f.name_of(dtype)})"
+        return f"tl.where({name} < {logical}, {text}, {filler})"
+
+    def _dot(self, op: t.Dot) -> Tile:
+        dtype = op.output.tile.dtype
+        a, b = _narrow(op.a), _narrow(op.b)
+        if a.tile.dtype != b.tile.dtype:
+            a, b = op.a, op.b
+        if op.a.tile.cols == 1 or not dtype.is_float:
+            return self._products(op, dtype)
+        left, right = self._masked(a, 1, 0.0), self._masked(b, 0, 0.0)
+        accumulator = f", {self.whole(op.accumulator)}" if op.accumulator else ""
+        options = f', input_precision="{self.precision}"'
+        if dtype == F64:
+            options = ', out_dtype=tl.float64, input_precision="ieee"'
+        text = self.fresh(f"tl.dot({left}, {right}{accumulator}{options})")
+        return Tile(text, self.padded(op.output))
+
+    def _products(self, op: t.Dot, dtype: DType) -> Tile:
+        """A dot without tensor cores: one product, or integers, which wrap."""
+        if op.a.tile.cols == 1:
+            text = f"{self.atom(op.a, bare=False)} * {self.atom(op.b, bare=False)}"
+        else:
+            a, b = self._masked(op.a, 1, 0), self._masked(op.b, 0, 0)
+            a, b = self.fresh(a), self.fresh(b)
+            self.needs["sum_of"] = None
+            text = f"tl.reduce({a}[:, :, None] * {b}[None, :, :], 1, sum_of)"
+        if op.accumulator is not None:
+            text = f"{self.atom(op.accumulator, bare=False)} + {text}"
+        text = self.fresh(text)
+        shape = self.padded(op.output)
+        return Tile(self.fresh(f"tl.broadcast_to({text}, {shape})"), shape)
+
+    # ---- indices that may be wrong
+
+    def _wrap_index(self, op: t.WrapIndex) -> Tile:
+        logical, padded = op.x.tile.shape, self.padded(op.x)
+        tile = self.tiles[op.x]
+        x = self.atom(op.x, bare=False)
+        size = self.expressions.text(op.size, (1, 1), (1, 1))
+        wrapped = self.fresh(f"tl.where({x} < 0, {x} + {size}, {x})")
+        masks = self.expressions.mask(op.where, logical, padded)
+        shape = tile.shape if tile.value is None else (1, 1)
+        masks += self._padding(_axes_of(shape), logical, padded)
+        axes = _axes_of(shape).union(*(along for _, along in masks))
+        checked = conjunction([m for m, _ in masks])
+        inside = self.fresh(f"({wrapped} >= 0) & ({wrapped} < {size})")
+        wrong = f"~{inside} & {checked}" if checked else f"~{inside}"
+        self._report(op, x, self.fresh(wrong), _extents(axes, padded) if axes else shape)
+        good = f"{inside} & {checked}" if checked else inside
+        text = self.fresh(f"tl.where({good}, {wrapped}, 0)")
+        return Tile(text, _extents(axes, padded) if axes else shape)
+
+    def _report(self, op: t.WrapIndex, x: str, wrong: str, shape: Shape) -> None:
+        """Writes a flag and the index to this op's place in the error buffer."""
+        place = 2 * len(self.sites)
+        self.sites.append(ErrorSite(op.node, op.size))
+        zeros = f" + tl.full({shape}, 0, tl.int32)" if shape != SCALAR else ""
+        self.write(f"tl.store(errors + {place + 1}{zeros}, {x}, mask={wrong})")
+        self.write(f"tl.store(errors + {place}{zeros}, 1, mask={wrong})")
+
+    # ---- control
+
+    def _for(self, op: t.For) -> None:
+        names = [self.fresh(self.whole(v)) for v in op.inits]
+        for value, name in zip(op.do.args, names, strict=True):
+            self.tiles[value] = Tile(name, self.padded(value))
+        start, stop = (self.expressions.text(e, (1, 1), (1, 1)) for e in (op.start, op.stop))
+        fixed = isinstance(normal(op.start), int) and isinstance(normal(op.stop), int)
+        kind = "tl.static_range" if op.unroll and fixed else "range"
+        step = f", {op.step}" if op.step != 1 else ""
+        self.write(f"for {op.index} in {kind}({start}, {stop}{step}):")
+        self.depth += 1
+        if self.wide:
+            self.write(f"{op.index} = tl.cast({op.index}, tl.int64)")
+        with self.expressions.loop(op):
+            first = len(self.lines)
+            self.block(op.do)
+            yields = [self.whole(v) for v in op.do.terminator.inputs]
+            if yields:
+                self.write(f"{', '.join(names)} = {', '.join(yields)}")
+            elif len(self.lines) == first:
+                self.write("pass")
+        self.depth -= 1
+        for value, name in zip(op.results, names, strict=True):
+            self.tiles[value] = Tile(name, self.padded(value))
+
+
+def _sum(buffer: str, at: str) -> str:
+    return buffer if at == "0" else f"{buffer} + ({at})"
+
+
+def _extents(axes: frozenset[str], padded: Shape) -> Shape:
+    """The shape of a tile that varies along these axes."""
+    if not axes:
+        return SCALAR
+    return (padded[0] if t.ROW in axes else 1, padded[1] if t.COLUMN in axes else 1)
+
+
+def _axes_of(shape: Shape) -> frozenset[str]:
+    return frozenset(a for a, n in zip((t.ROW, t.COLUMN), shape, strict=True) if n > 1)
+
+
+def _fits(shape: Shape, target: Shape) -> bool:
+    """Whether a tile broadcasts to the shape of what it is stored to."""
+    return all(n <= max(m, 1) for n, m in zip(shape, target, strict=True))
+
+
+def _narrow(value: Value) -> Value:
+    """The f16 or bf16 tile that a value is the exact f32 image of, else the value."""
+    producer = value.producer
+    if isinstance(producer, t.TileCast) and producer.x.tile.dtype.bits == 16:
+        if producer.x.tile.dtype.is_float and value.tile.dtype.name == "f32":
+            return producer.x
+    return value
+
+
+__all__ = ["BOOL", "I64", "PRECISIONS", "Expr", "print_kernel"]

@@ -1,7 +1,7 @@
 """The elementwise functions of tiles on registers, as LLVM instructions.
 
-Integer division and shifts never trap; NaN passes through `maximum` and `minimum`. What a processor
-has no instruction for comes from `vmath`. No instruction carries a fast-math flag.
+Integer division and shifts never trap; NaN passes through `maximum` and `minimum`. What a
+processor has no instruction for comes from `vmath`. No instruction carries a fast-math flag.
 """
 
 from __future__ import annotations

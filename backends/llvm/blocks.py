@@ -1,7 +1,7 @@
 """Blocks of registers: what is better computed several registers at a time than one by one.
 
-`prime` computes the products and the transposing loads that a block of registers needs; `pull` then finds
-their registers.
+`prime` computes the products and the transposing loads that a block of registers needs; `pull`
+then finds their registers.
 """
 
 from __future__ import annotations

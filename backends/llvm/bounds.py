@@ -1,8 +1,9 @@
 """Which bounds of a kernel's accesses hold by proof, in which programs and which iterations.
 
-A bound lo <= e < hi is dropped where it holds for all programs. Else the body of the kernel is emitted
-twice: for full programs, in which every test of the table is >= 0, and for edge programs. A loop whose
-last iteration may be partial is peeled if a bound holds only in its whole iterations.
+A bound lo <= e < hi is dropped where it holds for all programs. Else the body of the kernel is
+emitted twice: for full programs, in which every test of the table is >= 0, and for edge programs.
+A loop whose last iteration may be partial is peeled if a bound holds only in its whole
+iterations.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ Ranges = dict[str, tuple[Expr, Expr]]
 class Bound:
     """lo <= e < hi; where it is known to hold.
 
-    `full`: only in full programs; `whole`: only in whole iterations of these loops; `open`: it cannot be
-    proved and always stays.
+    `full`: only in full programs; `whole`: only in whole iterations of these loops; `open`: it
+    cannot be proved and always stays.
     """
 
     low: Expr
@@ -43,7 +44,7 @@ class LoopRange:
 
 
 class BoundTable:
-    """The bounds of each access that are not proved for all programs, and the tests of full ones."""
+    """The bounds of each access that are not proved for all programs; the tests of full ones."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.grid: Ranges = {name: (ZERO, as_expr(n) - 1) for name, n in kernel.grid}
@@ -66,7 +67,10 @@ class BoundTable:
     ) -> Bound | None:
         low, value, high = (as_expr(x) for x in triple)  # type: ignore[arg-type]
         bound = Bound(low, value, high)
-        tile: Ranges = {t.ROW: (ZERO, as_expr(shape[0] - 1)), t.COLUMN: (ZERO, as_expr(shape[1] - 1))}
+        tile: Ranges = {
+            t.ROW: (ZERO, as_expr(shape[0] - 1)),
+            t.COLUMN: (ZERO, as_expr(shape[1] - 1)),
+        }
         every = tile | {name: r.every for name, r in loops.items()}
         whole = tile | {name: r.whole for name, r in loops.items()}
         ragged = {name for name, r in loops.items() if r.ragged}

@@ -1,8 +1,8 @@
 """Compiled code on disk, found by its content: text, target, options and versions.
 
-Entries are written whole under a temporary name and then renamed, so that processes can share a cache.
-An entry that is damaged is removed and counts as absent. Where the folder cannot be written there is
-no cache: it only saves time.
+Entries are written whole under a temporary name and then renamed, so that processes can share a
+cache. An entry that is damaged is removed and counts as absent. Where the folder cannot be
+written there is no cache: it only saves time.
 """
 
 from __future__ import annotations

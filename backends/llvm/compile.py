@@ -1,7 +1,7 @@
 """Compiles LLVM text to objects: position-independent, the same bytes for the same text and target.
 
-LLVM's machine scheduler stays on: it keeps the accumulators of a register tile in registers where the order
-of the text would spill (convolution 14x32: 70 % of the peak without it, 97 % with it).
+LLVM's machine scheduler stays on: it keeps the accumulators of a register tile in registers where
+the order of the text would spill (convolution 14x32: 70 % of the peak without it, 97 % with it).
 """
 
 from __future__ import annotations

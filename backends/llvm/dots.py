@@ -1,8 +1,8 @@
 """Products of tiles, a register tile at a time.
 
-Each step of the inner axis loads a vector for each chunk and spreads one element for each line over the
-lanes: lines x chunks accumulators stay in registers. A single column of results is a row of inner
-products, with the lanes along the inner axis.
+Each step of the inner axis loads a vector for each chunk and spreads one element for each line
+over the lanes: lines x chunks accumulators stay in registers. A single column of results is a row
+of inner products, with the lanes along the inner axis.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def block(lo: Lowering, shape: tuple[int, int], lane: int, dtype: DType) -> tupl
 
 
 def _cost(lines: int, chunks: int, high: int, wide: int, units: int) -> float:
-    """Cycles a step of the inner axis: two loads or two multiplications each, four to finish one."""
+    """Cycles a step of the inner axis: two loads or products each, four to finish one."""
     total = 0.0
     for h, height_count in _parts(lines, high):
         for w, width_count in _parts(chunks, wide):

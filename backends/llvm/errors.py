@@ -22,7 +22,8 @@ ERROR_INDEX = 16
 
 DEFINITION = f"""\
 %tfc.error = type {{ i32, i32, i64, i64, i64, ptr }}
-define internal void @tfc.index_error(ptr %error, i64 %index, i64 %size, ptr %node) cold noinline nounwind {{
+define internal void @tfc.index_error(ptr %error, i64 %index, i64 %size, ptr %node)
+    cold noinline nounwind {{
   %swap = cmpxchg ptr %error, i32 0, i32 {ERROR_INDEX} seq_cst seq_cst
   %first = extractvalue {{ i32, i1 }} %swap, 1
   br i1 %first, label %report, label %done

@@ -65,7 +65,9 @@ class RunnableKernel:
         total = 1
         for _, extent in self.kernel.grid:
             total *= max(0, as_expr(extent).evaluate(symbols))
-        return PreparedCall(self, arrays, [symbols[n] for n in self._symbols], total, grain or total)
+        return PreparedCall(
+            self, arrays, [symbols[n] for n in self._symbols], total, grain or total
+        )
 
     def __call__(
         self, arrays: Sequence[Array], symbols: Mapping[str, int], grain: int | None = None

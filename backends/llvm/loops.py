@@ -1,7 +1,7 @@
 """The ops of a block in program order, and loops with carried tiles.
 
-Carried tiles that fit the registers stay there; larger ones live in scratch. A loop whose last iteration
-may be partial is peeled where bounds are known to hold in whole iterations.
+Carried tiles that fit the registers stay there; larger ones live in scratch. A loop whose last
+iteration may be partial is peeled where bounds are known to hold in whole iterations.
 """
 
 from __future__ import annotations
@@ -134,8 +134,7 @@ class _InRegisters:
         self.op = op
         self.layouts = [lo.layout_of(v) for v in op.inits]
         self.counts = [
-            len(lo.coordinates(v, layout))
-            for v, layout in zip(op.inits, self.layouts, strict=True)
+            len(lo.coordinates(v, layout)) for v, layout in zip(op.inits, self.layouts, strict=True)
         ]
         self.kinds = [
             lo.vectors.type(v.tile.dtype, layout is not None)

@@ -1,9 +1,10 @@
 """Lowers a kernel of tile ops to the text of an LLVM module.
 
-A kernel `k` becomes `void @k(ptr args, i64 task)` for the executor's parallel_for. `args` are 8-byte slots:
-the buffers, the values of `kernel_symbols(kernel)`, the call's error (ptr), programs a task, all programs,
-and scratch memory (ptr; `KernelCode.scratch_bytes` for each task, or unused). Task t runs the programs
-from t * grain on, in the order of the grid, the last variable fastest.
+A kernel `k` becomes `void @k(ptr args, i64 task)` for the executor's parallel_for. `args` are
+8-byte slots: the buffers, the values of `kernel_symbols(kernel)`, the call's error (ptr),
+programs a task, all programs, and scratch memory (ptr; `KernelCode.scratch_bytes` for each task,
+or unused). Task t runs the programs from t * grain on, in the order of the grid, the last
+variable fastest.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tfc.tile.interpret import kernel_symbols
 
 @dataclass(frozen=True)
 class KernelCode:
-    """The text of a module with one kernel; `scratch_bytes`: what each task needs from the caller."""
+    """The text of a module with one kernel; `scratch_bytes`: what each task needs."""
 
     symbol: str
     text: str
@@ -59,8 +60,8 @@ def _run_length(kernel: Kernel) -> int:
     for op in kernel.body.walk():
         if isinstance(op, t.Load | t.Store):
             for atom in as_expr(op.at).atoms():
-                block = atom.rhs.constant if isinstance(atom, Call) else None
-                if block and atom.op in ("floordiv", "mod"):
+                if isinstance(atom, Call) and atom.op in ("floordiv", "mod"):
+                    block = atom.rhs.constant or 1
                     power = block & -block
                     length = min(length, power) if power >= 4 else length
     return length
@@ -108,10 +109,10 @@ class _Frame:
             values.append(linear)
         return values[::-1]
 
-    def _program(self, _: str, values: list[str]) -> list[str]:
+    def _program(self, number: str, values: list[str]) -> list[str]:
         lo = self.lo
-        for (name, extent), value in zip(self.grid, values, strict=True):
-            lo.indices.bind(name, value, 0, extent - 1)
+        for (name, extent), text in zip(self.grid, values, strict=True):
+            lo.indices.bind(name, text, 0, extent - 1)
         self._versions()
         following = self._next(values)
         for name, _ in self.grid:
@@ -230,7 +231,9 @@ def quoted(name: str) -> str:
     """A name as LLVM writes it after `@`."""
     if name.replace("_", "").replace(".", "").isalnum() and name.isascii():
         return name
-    escaped = "".join(c if c.isalnum() and c.isascii() else f"\\{b:02X}" for c in name for b in c.encode())
+    escaped = "".join(
+        c if c.isalnum() and c.isascii() else f"\\{b:02X}" for c in name for b in c.encode()
+    )
     return f'"{escaped}"'
 
 

@@ -1,15 +1,16 @@
 """The state of lowering one kernel, and the heart of it: `pull` gives one register of a tile.
 
-Loads, elementwise functions, casts and views are lazy: they are computed a register at a time where they
-are used. A tile whose elements are needed more than once lives in registers (`pinned`: reductions, carried
-tiles of loops) or in scratch memory of the thread (`ready`: stages, what does not fit the registers).
+Loads, elementwise functions, casts and views are lazy: they are computed a register at a time
+where they are used. A tile whose elements are needed more than once lives in registers (`pinned`:
+reductions, carried tiles of loops) or in the thread's scratch memory (`ready`: stages, what does
+not fit).
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfc.backends.llvm import arithmetic, memory, scratch
 from tfc.backends.llvm.bounds import Bound, BoundTable
@@ -21,7 +22,7 @@ from tfc.backends.llvm.separable import clampable
 from tfc.backends.llvm.writer import Writer
 from tfc.ir.core import Kernel, Value
 from tfc.ir.expr import Dim, as_expr
-from tfc.ir.types import I64, DType
+from tfc.ir.types import BOOL, I64, DType
 from tfc.tile import ops as t
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class Lowering:
     """What is known while the body of a kernel is emitted."""
 
     def __init__(self, kernel: Kernel, target: Target, lanes: int) -> None:
+        # The links in tfc/ give each module two paths, which type checkers take for two classes.
+        self.this: Any = self
         self.kernel = kernel
         self.target = target
         self.lanes = lanes
@@ -95,14 +98,14 @@ class Lowering:
         from tfc.backends.llvm import errors
 
         self.reports_errors = True
-        text = errors.node_text(op, self)
+        text = errors.node_text(op, self.this)
         if not text:
             return "null"
         data = "".join(f"\\{b:02X}" for b in text.encode() + b"\0")
         size = len(text.encode()) + 1
         if text not in self.strings:
             name = f"@tfc.node{len(self.strings)}"
-            constant = f"{name} = private unnamed_addr constant [{size} x i8] c\"{data}\""
+            constant = f'{name} = private unnamed_addr constant [{size} x i8] c"{data}"'
             self.strings[text] = name, constant
         return self.strings[text][0]
 
@@ -137,9 +140,7 @@ class Lowering:
         }
         strides = map(as_expr, op.strides)
         offsets = tuple(zip(op.indices, strides, strict=True))
-        return Place(
-            pointer, kind.dtype, kind.shape, at, bounds, op.other, offsets, clamps=clamps
-        )
+        return Place(pointer, kind.dtype, kind.shape, at, bounds, op.other, offsets, clamps=clamps)
 
     # ---- registers
 
@@ -172,17 +173,20 @@ class Lowering:
 
     def _compute(self, value: Value, at: Coordinate, lane: int | None) -> Register:
         if value in self.ready:
-            return memory.read(self, self.places[value], at, lane)
+            return memory.read(self.this, self.places[value], at, lane)
         if value in self.pinned:
             return self._repack(value, at, lane)
         op = value.producer
         match op:
             case t.Load():
-                return memory.read(self, self.place_of(op), at, lane)
+                return memory.read(self.this, self.place_of(op), at, lane)
             case t.Full():
                 return self.vectors.full(op.value, value.tile.dtype)
             case t.Index():
                 return self._index(op, at, lane)
+            case t.InBounds():
+                text = memory.inside(self.this, self.bounds.of(op), value.tile.shape, at, lane)
+                return Register(text or "true", BOOL, text is not None and lane is not None)
             case t.Map():
                 operands = [self.pull(v, at, lane) for v in op.operand_values]
                 return arithmetic.apply(
@@ -197,7 +201,7 @@ class Lowering:
                 return self.pull(op.x, (at[1], at[0]), turned)
             case t.Stage() if value in self.writing:
                 r = self.vector(op.x, at, lane)
-                memory.write(self, self.places[value], r, at, lane)
+                memory.write(self.this, self.places[value], r, at, lane)
                 return r
             case t.Dot():
                 return self._dot(op, at, lane)
@@ -208,7 +212,7 @@ class Lowering:
         from tfc.backends.llvm import dots
 
         lines, chunks = ([at[0]], [at[1]]) if lane != 0 else ([at[1]], [at[0]])
-        dots.compute(self, op, lines, chunks, lane)
+        dots.compute(self.this, op, lines, chunks, lane)
         return self.writer.get((op.output, *at, lane))
 
     def _index(self, op: t.Index, at: Coordinate, lane: int | None) -> Register:
@@ -238,7 +242,7 @@ class Lowering:
     # ---- tiles in registers
 
     def layout_of(self, value: Value) -> int | None:
-        """The axis of the lanes of a tile that is kept: its columns, or its rows if it has one column."""
+        """The axis of the lanes of a tile that is kept: its columns, or else its rows."""
         rows, cols = value.tile.shape
         return 1 if cols > 1 else 0 if rows > 1 else None
 

@@ -1,7 +1,7 @@
-"""Reads and writes registers of tiles: vectors where lanes are neighbours in memory, else lane by lane.
+"""Reads and writes registers of tiles: vectors where lanes are neighbours, else lane by lane.
 
-No access leaves its buffer. What is out of bounds is masked where the processor can; else its address
-is exchanged for that of a spare place, so that no branch is needed.
+No access leaves its buffer. What is out of bounds is masked where the processor can; else its
+address is exchanged for that of a spare place, so that no branch is needed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ Coordinate: TypeAlias = "tuple[Dim, Dim]"
 class Place:
     """Where the elements of a tile lie: element (r, c) is `pointer[at(r, c) + offsets]`.
 
-    `padded`: the axis along which whole registers may be read and written beyond the tile's extent
-    (scratch). `clamps`: the bounds that edge programs meet by clamping the index of an axis.
+    `padded`: the axis along which whole registers may be read and written beyond the tile's
+    extent (scratch). `clamps`: the bounds that edge programs meet by clamping the index of an
+    axis.
     """
 
     pointer: str
@@ -103,7 +104,7 @@ def _at(lo: Lowering, e: Expr, at: Coordinate, lane: int | None) -> Expr:
 
 
 def stride_along(lo: Lowering, place: Place, axis: int) -> int | Expr | None:
-    """How far apart neighbours along an axis lie, judged by the first register; None if irregular."""
+    """How far apart neighbours along an axis lie, by the first register; None if irregular."""
     if any(v.tile.shape[axis] > 1 for v, _ in place.offsets):
         return None
     return lane_stride(_at(lo, place.at, (0, 0), axis))
@@ -129,7 +130,7 @@ def _pointer(lo: Lowering, place: Place, e: Expr, offset: str | None = None) -> 
 def _offsets(
     lo: Lowering, place: Place, at: Coordinate, lane: int | None
 ) -> tuple[str | None, str | None]:
-    """The sum of index tiles times strides: as a scalar, and as a vector where it differs by lane."""
+    """The sum of index tiles times strides: a scalar, and a vector of what differs by lane."""
     scalar: str | None = None
     vector: str | None = None
     for value, stride in place.offsets:
@@ -285,9 +286,7 @@ def _or_other(lo: Lowering, place: Place, text: str, mask: str) -> Register:
     return Register(lo.vectors.select(mask, kind, text, other, True), place.dtype, True)
 
 
-def _read_vector(
-    lo: Lowering, place: Place, pointer: str, guard: Guard, count: int
-) -> Register:
+def _read_vector(lo: Lowering, place: Place, pointer: str, guard: Guard, count: int) -> Register:
     dtype, kind = place.dtype, memory_type(place.dtype)
     mask = guard.mask
     if guard.condition is not None:
@@ -300,7 +299,9 @@ def _read_vector(
     elif lo.can_mask(dtype):
         text = _masked_load(lo, dtype, pointer, mask, place.other)
     else:
-        lanes = [lo.writer.pure(f"getelementptr {kind}, ptr {pointer}, i64 {i}") for i in range(count)]
+        lanes = [
+            lo.writer.pure(f"getelementptr {kind}, ptr {pointer}, i64 {i}") for i in range(count)
+        ]
         return _read_pointers(lo, place, lanes, Guard(guard.condition, mask))
     if dtype == BOOL:
         text = lo.writer.value(f"icmp ne <{lo.lanes} x i8> {text}, zeroinitializer")
@@ -451,7 +452,9 @@ def _write_vector(
             f"<{lo.lanes} x i1> {mask})"
         )
     else:
-        lanes = [lo.writer.pure(f"getelementptr {kind}, ptr {pointer}, i64 {i}") for i in range(count)]
+        lanes = [
+            lo.writer.pure(f"getelementptr {kind}, ptr {pointer}, i64 {i}") for i in range(count)
+        ]
         _write_elements(lo, kind, dtype, text, lanes, mask)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self, cast
 
 from tfc.backends.llvm.cache import Cache, key_of
 from tfc.backends.llvm.worker import read_message, write_message
@@ -40,8 +40,8 @@ class _Worker:
     def compile(self, message: bytes) -> bytes:
         assert self._process.stdin is not None and self._process.stdout is not None
         try:
-            write_message(self._process.stdin, message)
-            answer = read_message(self._process.stdout)
+            write_message(cast(BinaryIO, self._process.stdin), message)
+            answer = read_message(cast(BinaryIO, self._process.stdout))
         except BrokenPipeError:
             answer = None
         if answer is None:
@@ -104,7 +104,7 @@ class CompilePool:
         made = {key: self.cache.get(key) for key in dict.fromkeys(keys)}
         missing = {k: t for k, t in zip(keys, texts, strict=True) if made[k] is None}
         done = len(made) - len(missing)
-        report = progress or (lambda *_: None)
+        report = progress or _no_report
         report(done, len(made))
         # The longest first, so that none of them is left alone at the end.
         order = sorted(missing, key=lambda key: (-len(missing[key]), key))
@@ -129,6 +129,10 @@ class CompilePool:
                     self._idle.append(worker)
             else:
                 worker.close()
+
+
+def _no_report(done: int, count: int) -> None:
+    """For a caller that does not ask."""
 
 
 def _message(text: str, target: Target, opt_level: int) -> bytes:

@@ -1,7 +1,7 @@
 """Reductions of tiles: across the lanes into scalars, or along the lines into vectors.
 
-max and min ignore NaN while they run and note where one passed: two instructions a register instead of
-three, and right whatever the order.
+max and min ignore NaN while they run and note where one passed: two instructions a register
+instead of three, and right whatever the order.
 """
 
 from __future__ import annotations
@@ -327,8 +327,9 @@ def _along_lines(lo: Lowering, op: t.Reduce, fold: Fold, found: walks.Survey, la
     base = walks.plan(lo, found, shape, lane, 2.0)
     chunks, lines = -(-shape[lane] // lo.lanes), shape[1 - lane]
     wide = base.chunks if found.dots else min(chunks, 4)
-    high = base.lines if found.dots else max(1, min(lines, int(walks.BLOCK / max(found.cost, 1.0)) // wide))
-    cost = 1.0 if found.dots else lines * chunks * (found.cost + 2)
+    each = found.total_cost(lo, lane)
+    high = base.lines if found.dots else max(1, min(lines, int(walks.BLOCK / each) // wide))
+    cost = 1.0 if found.dots else lines * chunks * (each + 2)
     loop_lines = base.loop_lines if found.dots else cost > walks.STRAIGHT and lines > high
     p = walks.Plan(high, wide, loop_lines, chunks > KEPT_LINES)
     walks.free_lines(lo, found, p, lane)
@@ -353,7 +354,7 @@ def _along_lines(lo: Lowering, op: t.Reduce, fold: Fold, found: walks.Survey, la
 def _fold_chunk(
     lo: Lowering, op: t.Reduce, fold: Fold, p: walks.Plan, block: list[Dim], lane: int
 ) -> list[str]:
-    """The results of a block of chunks, each over all lines, which use `sets` accumulators in turn."""
+    """The results of a block of chunks over all lines, which use `sets` accumulators in turn."""
     lines = op.x.tile.shape[1 - lane]
     sets = max(1, min(4, 8 // len(block), p.lines))
 

@@ -1,7 +1,7 @@
 """Scratch memory of a kernel: tiles that are staged or do not fit the registers.
 
-Tiles of a program lie on the thread's stack; if all of them together are large, in memory that the caller
-of the kernel provides for each task.
+Tiles of a program lie on the thread's stack; if all of them together are large, in memory that
+the caller of the kernel provides for each task.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def place_for(lo: Lowering, value: Value) -> Place:
 
 
 def _pitch(lo: Lowering, value: Value) -> int:
-    """Elements from row to row. Rows a multiple of 512 bytes apart would share few sets of the cache."""
+    """Elements from row to row. Rows whole multiples of 512 bytes apart share few cache sets."""
     kind = value.tile
     pitch = -(-kind.cols // lo.lanes) * lo.lanes
     if kind.rows > 8 and pitch * kind.dtype.bytes % 512 == 0:

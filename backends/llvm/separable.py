@@ -1,7 +1,8 @@
 """Which rows (or columns) of a load may hold anything where they are out of bounds.
 
-Where an axis of a tile stays apart on every way to a store, and the store has the same bound, what is
-loaded out of bounds is never stored: the load may take a valid row again instead of masking.
+Where an axis of a tile stays apart on every way to a store, and the store has the same bound,
+what is loaded out of bounds is never stored: the load may take a valid row again instead of
+masking.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def _stays_apart(value: Value, axis: int, bound: Bound) -> bool:
 def _through(
     op: Op, number: int, axis: int, bound: Bound, origin: Value, origin_axis: int
 ) -> list[tuple[Value, int]] | None:
-    """Where the axis of an operand goes in an op; None where it mixes or reaches a store unbounded."""
+    """Where the axis of an operand goes in an op; None if it mixes or a store lacks the bound."""
     operand = op.operands[number]
     assert operand is not None
     match op:

@@ -1,4 +1,4 @@
-"""Walks over the registers of a tile: in which order, how many at a time, written out or in loops."""
+"""Walks over the registers of a tile: in which order, how many at once, straight or in loops."""
 
 from __future__ import annotations
 
@@ -82,9 +82,7 @@ def survey(lo: Lowering, value: Value) -> Survey:
     return found
 
 
-def _survey_one(
-    lo: Lowering, found: Survey, v: Value, turned: bool
-) -> list[tuple[Value, bool]]:
+def _survey_one(lo: Lowering, found: Survey, v: Value, turned: bool) -> list[tuple[Value, bool]]:
     if v in lo.ready:
         found.places.append((lo.places[v], turned))
         return []
@@ -148,7 +146,7 @@ def natural_lane(lo: Lowering, found: Survey, shape: tuple[int, int]) -> tuple[i
 
 
 def prepare(lo: Lowering, value: Value, lane: int | None, *, whole: bool) -> Survey:
-    """Makes all that a walk over a value needs; a `whole` walk computes its own stages as it goes."""
+    """Makes all that a walk over a value needs; a `whole` walk computes its stages as it goes."""
     for v in _needed_in_memory(lo, value):
         scratch.materialise(lo, v)
     found = survey(lo, value)
@@ -223,9 +221,7 @@ def plan(
     return Plan(high, wide, not straight and lines > high, not straight and chunks > wide)
 
 
-def _dot_block(
-    lo: Lowering, found: Survey, shape: tuple[int, int], lane: int
-) -> tuple[int, int]:
+def _dot_block(lo: Lowering, found: Survey, shape: tuple[int, int], lane: int) -> tuple[int, int]:
     op = found.dots[0][0]
     return dots.block(lo, shape, lane, op.output.tile.dtype)
 

@@ -1,7 +1,7 @@
 """A process that compiles: takes LLVM texts on its input, gives objects on its output.
 
-Messages are a length of 8 bytes and JSON: {"target", "opt_level", "text"}. Answers are a byte (0: an
-object, 1: an error's text), a length, and the content. See `pool`.
+Messages are a length of 8 bytes and JSON: {"target", "opt_level", "text"}. Answers are a length,
+then a byte (0: an object, 1: an error's text) and the content. See `pool`.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Writes the body of an LLVM function as text: instructions, loops, branches, what is known where.
 
-A scope is a loop body, a branch or a part of straight code. A loop body or branch has lines of its
-own, which join its parent's when it closes; until then the parent's last block is still open: an
-instruction that does not depend on the loop can be written there (`value_at`) and runs before it.
-What is remembered in a scope (`put`) is forgotten when the scope closes.
+A scope is a loop body, a branch or a part of straight code. A loop body or branch has lines of
+its own, which join its parent's when it closes; until then the parent's last block is still open:
+an instruction that does not depend on the loop can be written there (`value_at`) and runs before
+it. What is remembered in a scope (`put`) is forgotten when the scope closes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import contextmanager
 from typing import Any
 

@@ -7,6 +7,7 @@ same weights. Kernels compile in parallel and are cached by content.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -86,8 +87,8 @@ def load_module(source: str | Path | Module) -> Module:
     if isinstance(source, Module):
         return clone_module(source)
     path = Path(source)
-    import tfc.ops  # registers the ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
-
+    importlib.import_module("tfc.ops")  # registers the ops of the graph
+    importlib.import_module("tfc.tile.ops")  # and those of kernels
     if path.suffix == ".onnx":
         from tfc.importers.onnx import import_onnx
 

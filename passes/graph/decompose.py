@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tfc.ir.builder import Builder
 from tfc.ir.core import Block, Module, Op
+from tfc.ops.attention import Attention
 from tfc.ops.base import Composite
 from tfc.passes.base import Pass, PassContext, changes, register
 
@@ -15,7 +16,7 @@ from tfc.passes.base import Pass, PassContext, changes, register
 class Decompose(Pass):
     """Replaces each composite by the ops that its class says, until only primitives are left.
 
-    Those named in `keep` stay, as in `decompose{keep=softmax+gelu}`.
+    So is an attention that has no kernel. Those named in `keep` stay, as in `decompose{keep=softmax+gelu}`.
 
     Before:
     ```mlir
@@ -52,12 +53,14 @@ class Decompose(Pass):
         return changed
 
     def _applies(self, op: Op) -> bool:
-        return isinstance(op, Composite) and op.name not in self.keep
+        if op.name in self.keep:
+            return False
+        return isinstance(op, Composite) or (isinstance(op, Attention) and not op.has_kernel)
 
 
 def _replace(op: Op) -> Op | None:
     """Replaces a composite; the op to look at next, the first of its parts."""
-    assert isinstance(op, Composite)
+    assert isinstance(op, Composite | Attention)
     previous, block = op.previous, op.parent
     assert block is not None
     values = op.decompose(Builder.before_op(op))

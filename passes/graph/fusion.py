@@ -61,6 +61,7 @@ class FusionPass(Pass):
             if groups:
                 _build(function, groups)
                 changed = True
+            changed |= _group_counters(function)
         return changed
 
 
@@ -361,14 +362,16 @@ def _build(function: Function, groups: list[Group]) -> None:
     for op in dead:
         if not any(v.uses for v in op.results):
             op.erase()
-    _group_counters(function)
     _sort(function.body)
 
 
-def _group_counters(function: Function) -> None:
-    """Counters and sizes that are read in memory become kernels of their own."""
-    for op in function.body:
-        if isinstance(op, Iota | DimValue) and op.result.uses:
+def _group_counters(function: Function) -> bool:
+    """Counters and sizes that are read in memory become kernels of their own; copied ones go."""
+    counters = [op for op in function.body if _is_free(op) and not isinstance(op, Constant)]
+    for op in counters:
+        if not op.result.uses:
+            op.erase()
+        else:
             body = Block()
             mapping: dict[Value, Value] = {}
             body.append(op.clone(mapping))
@@ -377,6 +380,7 @@ def _group_counters(function: Function) -> None:
             fused.location = op.location
             function.body.insert(fused, op)
             op.replace(fused.results)
+    return bool(counters)
 
 
 class _Builder:

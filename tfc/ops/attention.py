@@ -48,7 +48,7 @@ class Attention(GraphOp, name="attention"):
     ```
     """
 
-    kernel = "attention"
+    hero = "attention"
 
     query: Value = operand()
     key: Value = operand()
@@ -75,6 +75,13 @@ class Attention(GraphOp, name="attention"):
         for own, whole in zip(mask[::-1], scores[::-1], strict=False):
             if own != 1:
                 self.same(own, whole, "C5", "the mask does not broadcast to the scores")
+
+    @property
+    def has_kernel(self) -> bool:
+        """Whether the kernel can be built: the widths of queries and values are its tiles."""
+        shapes = [v.tensor.shape for v in (self.query, self.key, self.value)]
+        widths = all(isinstance(s[-1], int) and s[-1] > 0 for s in shapes)
+        return widths and shapes[1][-2] != 0
 
     def reference(self, query: Array, key: Array, value: Array, mask: Array | None = None) -> Array:
         q, k, v = widen(query), widen(key), widen(value)

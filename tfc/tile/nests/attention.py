@@ -166,6 +166,10 @@ class _Attention:
                 return [new, total, self._values(p, i, block, nest.map("mul", acc, fade))]
 
         _, total, weighted = nest.loop(0, self.keys, block, inits, step)
+        keys = as_expr(self.keys)
+        some = nest.mask([(as_expr(1), keys, keys + 1)])
+        if some is not None:  # no weight of no key: the result is 0, not 0 / 0
+            total = nest.select(some, total, nest.full((1, 1), 1.0, self.kind))
         return total, weighted
 
 

@@ -64,6 +64,7 @@ class Nest(KernelBuilder):
         self.rows, self.cols = 1, 1
         self.axes: dict[str, tuple[Expr, Expr]] = {}
         self._single: dict[str, Dim] = {}  # axes with one place only, 0
+        self._joined: dict[str, tuple[list[str], Expr]] = {}  # last of a run -> the others, extent
         self.places: dict[str, Place] = {}
         self.guards: list[Bound] = []
         self._memo: list[dict[Any, Value]] = [{}]
@@ -78,6 +79,15 @@ class Nest(KernelBuilder):
         if extent == 1:
             self._single[name] = 0
         return symbol(name)
+
+    def join(self, names: Sequence[str], extent: Dim) -> None:
+        """Makes adjacent axes one run: whoever places the last of them places all.
+
+        Every access must walk them as one (`find_runs`): then the run's position in the last axis, and 0 in
+        the others, gives the same addresses.
+        """
+        if len(names) > 1:
+            self._joined[names[-1]] = list(names[:-1]), as_expr(extent)
 
     def over_grid(self, extent: Dim) -> Expr:
         """A new grid variable, inside of those made before."""
@@ -96,13 +106,11 @@ class Nest(KernelBuilder):
         """Places axes for what is pulled inside; tiles made inside are forgotten after."""
         saved = self.places
         self.places = dict(saved)
-        for name, value in places.items():
-            self.places[name] = self._place(name, as_expr(value))
-        self._memo.append({})
+        self.place(**places)
         try:
-            yield
+            with self.scope():
+                yield
         finally:
-            self._memo.pop()
             self.places = saved
 
     @contextmanager
@@ -110,24 +118,31 @@ class Nest(KernelBuilder):
         """As `placed`, for values that are known to stay in the range of their axes."""
         saved = self.places
         self.places = saved | {n: Place(as_expr(v), False) for n, v in places.items()}
-        self._memo.append({})
         try:
-            yield
+            with self.scope():
+                yield
         finally:
-            self._memo.pop()
             self.places = saved
 
     def place(self, **places: Dim) -> None:
         """Places axes for the rest of the kernel."""
         for name, value in places.items():
+            others, _ = self._joined.get(name, ([], ZERO))
+            self.places |= {other: Place(ZERO, False) for other in others}
             self.places[name] = self._place(name, as_expr(value))
 
     def _place(self, name: str, value: Expr) -> Place:
-        low, high = self.axes[name]
-        inside = is_nonnegative(high - value, self._ranges) and is_nonnegative(
+        low, last = self._limits(name)
+        inside = is_nonnegative(last - value, self._ranges) and is_nonnegative(
             value - low, self._ranges
         )
         return Place(value, not inside)
+
+    def _limits(self, name: str) -> tuple[Expr, Expr]:
+        """The first and last position that an axis, or the run that it ends, can be placed at."""
+        if name in self._joined:
+            return ZERO, self._joined[name][1] - 1
+        return self.axes[name]
 
     @contextmanager
     def ranged(self, variable: Expr, start: Dim, stop: Dim, step: int = 1) -> Iterator[None]:
@@ -190,7 +205,7 @@ class Nest(KernelBuilder):
         names = dict.fromkeys(a for e in used for a in e.symbols() if a in self.places)
         out: list[Bound] = []
         for name in names:
-            place, (low, high) = self.places[name], self.axes[name]
+            place, (low, high) = self.places[name], self._limits(name)
             bound = (low, place.value, high + 1)
             if place.bounded and not self._proved(bound):
                 out.append(bound)

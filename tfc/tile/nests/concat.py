@@ -9,7 +9,7 @@ from tfc.ir.expr import Dim, Expr, as_expr, normal, product
 from tfc.ir.types import TensorType
 from tfc.tile.build import C
 from tfc.tile.nest import Nest, physical_index
-from tfc.tile.nests.runs import Run, expressions_of, find_runs
+from tfc.tile.nests.runs import Run, expressions_of, find_runs, join_runs
 from tfc.tile.nests.schedule import MapSchedule
 
 
@@ -51,17 +51,12 @@ def _copy(
     """Loops over the levels of one part behind the outer ones, those that lie together as one."""
     kind = part.tensor
     sizes = kind.physical
-    runs = _runs(group, part, axis, start, len(outer))
-    coordinates = [as_expr(0)] * len(sizes)
-    names: list[str] = []
+    prefix = f"z{number}_"
+    coordinates = [nest.axis(f"{prefix}{i}", n) for i, n in enumerate(sizes)]
     for i, e in enumerate(outer):
-        name = f"z{number}_{i}"
-        coordinates[i] = nest.axis(name, sizes[i])
-        nest.place(**{name: e})
-    for run in runs:
-        name = f"z{number}_{run.axes[-1]}"
-        coordinates[run.axes[-1]] = nest.axis(name, run.extent)
-        names.append(name)
+        nest.place(**{f"{prefix}{i}": e})
+    runs = _runs(group, part, axis, start, len(outer))
+    names = join_runs(nest, runs, prefix)
     index = physical_index(kind, coordinates)
     target = list(index)
     target[axis] = target[axis] + start

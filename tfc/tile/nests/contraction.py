@@ -10,7 +10,7 @@ from tfc.ir.expr import Dim, Expr, as_expr, symbol
 from tfc.ir.types import DType
 from tfc.tile.build import C, R
 from tfc.tile.nest import Nest, computed_in
-from tfc.tile.nests.runs import expressions_of, find_runs, split_extent
+from tfc.tile.nests.runs import expressions_of, find_runs, join_runs, split_extent
 from tfc.tile.nests.schedule import ContractionSchedule
 
 
@@ -25,12 +25,10 @@ def contraction(
     depth = lhs.tensor.shape[-1]
     runs = find_runs(Nest(name, group), shape[:-1], _accesses(name, group, hero, lhs, rhs))
     nest = Nest(name, group)
-    index = [as_expr(0)] * len(shape)
-    for run in runs:
-        index[run.axes[-1]] = nest.axis(f"y{run.axes[-1]}", run.extent)
-    index[-1] = nest.axis(f"y{len(shape) - 1}", shape[-1])
+    index = [nest.axis(f"y{i}", n) for i, n in enumerate(shape)]
+    names = join_runs(nest, runs)
     nest.axis("k0", depth)
-    _build(nest, hero, lhs, rhs, index, [r.extent for r in runs], schedule)
+    _build(nest, hero, lhs, rhs, index, names, [r.extent for r in runs], schedule)
     return nest.kernel
 
 
@@ -59,11 +57,11 @@ def _build(
     lhs: Value,
     rhs: Value,
     index: list[Expr],
+    names: list[str],
     extents: list[Dim],
     schedule: ContractionSchedule,
 ) -> None:
     rows, cols, depth = schedule.rows, schedule.cols, schedule.depth
-    names = [str(e) for e in index[:-1] if e.symbols()]
     column = str(index[-1])
     programs = [nest.over_grid(n) for n in extents[:-1]]
     panel = nest.over_grid(split_extent(hero.tensor.shape[-1], cols))

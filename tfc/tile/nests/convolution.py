@@ -35,6 +35,7 @@ class Convolution:
     ) -> None:
         self.nest, self.hero, self.x, self.weight = nest, hero, x, weight
         self.vertical, self.horizontal = windows
+        self.merged = False
         self.groups = groups
         self.schedule = schedule
         outputs = hero.tensor.shape[1]
@@ -50,11 +51,12 @@ class Convolution:
         """`merged`: rows of the image are one run, as in a 1x1 convolution without stride and padding."""
         nest, schedule = self.nest, self.schedule
         n, _, height, width = self.hero.tensor.shape
-        if merged:
-            height, width = 1, normal(as_expr(height) * width)
-            self.vertical, self.horizontal = Taps(1, 1, 1, 0, 1), Taps(1, 1, 1, 0, width)
         self.n, self.o = nest.axis("y0", n), nest.axis("y1", self.outputs)
         self.oh, self.ow = nest.axis("y2", height), nest.axis("y3", width)
+        if merged:
+            height, width = 1, normal(as_expr(height) * width)
+            nest.join(["y2", "y3"], width)
+            self.merged = True
         for name, size in (("k0", self.steps * self.depth), ("k1", self.vertical.taps)):
             nest.axis(name, size)
         nest.axis("k2", self.horizontal.taps)
@@ -62,7 +64,9 @@ class Convolution:
         image = nest.over_grid(n)
         line = nest.over_grid(height)
         nest.tile(schedule.pixels, schedule.channels)
-        nest.place(y0=image, y1=block * schedule.channels + C, y2=line)
+        nest.place(y0=image, y1=block * schedule.channels + C)
+        if not merged:
+            nest.place(y2=line)
         if as_expr(self.hero.tensor.shape[1]) != self.outputs:
             nest.guards.append((as_expr(0), self.o, as_expr(self.hero.tensor.shape[1])))
         self._pixels(width)
@@ -88,6 +92,8 @@ class Convolution:
             self._border_tile(done, width - done)
 
     def _at_border(self, start: int, tile: int) -> bool:
+        if self.merged:
+            return False
         w = self.horizontal
         first = start * w.stride - w.low
         last = (start + tile - 1) * w.stride + (w.taps - 1) * w.dilation - w.low
@@ -158,12 +164,13 @@ class Convolution:
         k, kh, kw = symbol("k0"), symbol("k1"), symbol("k2")
         across = self.horizontal.place(self.ow, kw)
         down = self.vertical.place(self.oh, kh)
+        inside = (as_expr(0), across, as_expr(self.horizontal.size))
         group = self._group_channels()
         with nest.ranged(j, 0, self.horizontal.taps), nest.ranged(i, 0, self.steps):
             nest.tile(rows, depth)
             with (
                 nest.placed_inside(k0=i * depth + (C if depth > 1 else 0), k2=j),
-                nest.guarded((as_expr(0), across, as_expr(self.horizontal.size))),
+                nest.guarded(*([] if self.merged else [inside])),
             ):
                 a = nest.pull(self.x, [self.n, group + k, down, across])
                 a = nest.spread(a, (rows, depth))

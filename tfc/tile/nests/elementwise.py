@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfc.ir.core import Block, Kernel
-from tfc.ir.expr import Dim, Expr, symbol
+from tfc.ir.expr import Dim, Expr
 from tfc.tile.build import C, R
 from tfc.tile.nest import Nest, padding_bounds, physical_index
-from tfc.tile.nests.runs import Run, find_runs, merged_coordinates, split_extent, trace
+from tfc.tile.nests.runs import Run, find_runs, join_runs, split_extent, trace
 from tfc.tile.nests.schedule import MapSchedule
 
 
@@ -17,9 +17,8 @@ def elementwise(name: str, group: Block, schedule: MapSchedule) -> Kernel:
     nest = Nest(name, group)
     kind = nest.outputs[0].tensor
     runs = output_runs(name, group)
-    coordinates, names = merged_coordinates(kind, runs)
-    for axis, run in zip(names, runs, strict=True):
-        nest.axis(axis, run.extent)
+    coordinates = [nest.axis(f"y{i}", n) for i, n in enumerate(kind.physical)]
+    names = join_runs(nest, runs)
     place_tiles(nest, names, [r.extent for r in runs], schedule.rows, schedule.cols)
     index = physical_index(kind, coordinates)
     with nest.guarded(*padding_bounds(kind, index)):
@@ -55,6 +54,3 @@ def place_tiles(
             nest.place(**{name: programs[i] * rows + (R if rows > 1 else 0)})
         else:
             nest.place(**{name: programs[i]})
-
-
-__all__ = ["elementwise", "output_runs", "place_tiles", "symbol"]

@@ -17,7 +17,7 @@ from tfc.ir.types import I64, TensorType
 from tfc.tile.build import C, R
 from tfc.tile.nest import Nest, computed_in, physical_index
 from tfc.tile.nests.identity import identity
-from tfc.tile.nests.runs import Run, expressions_of, find_runs, split_extent
+from tfc.tile.nests.runs import Run, expressions_of, find_runs, join_runs, split_extent
 from tfc.tile.nests.schedule import ColumnSchedule, RowSchedule
 
 COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
@@ -124,15 +124,14 @@ def output_index(value: Value, r: Reduction, index: list[Expr]) -> list[Expr]:
 def _domain(nest: Nest, r: Reduction, runs: Sequence[Run]) -> Domain:
     kind = r.x.tensor
     reduced_axes = _reduced_axes(r)
-    coordinates = [as_expr(0)] * len(kind.physical)
+    index = physical_index(kind, [nest.axis(f"y{i}", n) for i, n in enumerate(kind.physical)])
+    names = join_runs(nest, runs)
     kept: list[tuple[str, Dim]] = []
     reduced: list[tuple[str, Dim]] = []
-    for run in runs:
-        name = f"y{run.axes[-1]}"
-        coordinates[run.axes[-1]] = nest.axis(name, run.extent)
+    for name, run in zip(names, runs, strict=True):
         (reduced if run.axes[-1] in reduced_axes else kept).append((name, run.extent))
     innermost = bool(runs) and runs[-1].axes[-1] in reduced_axes
-    return Domain(kind, physical_index(kind, coordinates), kept, reduced, innermost)
+    return Domain(kind, index, kept, reduced, innermost)
 
 
 # ---- the innermost axis is reduced: rows on the rows, elements along the columns

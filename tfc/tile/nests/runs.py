@@ -6,15 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tfc.ir.core import Block
-from tfc.ir.expr import Dim, Expr, as_expr, normal, product, symbol
-from tfc.ir.types import TensorType
-from tfc.tile import ops as t
+from tfc.ir.expr import Dim, Expr, ceildiv, normal, product, symbol
 from tfc.tile.nest import Nest, coefficient, physical_index
 
 
 @dataclass(frozen=True)
 class Run:
-    """Adjacent axes that count as one; the last of them carries the merged index."""
+    """Adjacent axes that count as one; the last of them is placed for all."""
 
     axes: tuple[int, ...]
     extent: Dim
@@ -37,7 +35,7 @@ def _merges(e: Expr, outer: int, inner: int, size: Dim) -> bool:
     return a is not None and b is not None and a == b * size
 
 
-def trace(name: str, group: Block, number: int, axes: Sequence[Expr] | None = None) -> list[Expr]:
+def trace(name: str, group: Block, number: int) -> list[Expr]:
     """The expressions over the axes y0, y1, ... of an output that its accesses use."""
     nest = Nest(name, group)
     kind = nest.outputs[number].tensor
@@ -58,22 +56,15 @@ def expressions_of(nest: Nest) -> list[Expr]:
     return found
 
 
-def merged_coordinates(kind: TensorType, runs: Sequence[Run]) -> tuple[list[Expr], list[str]]:
-    """Coordinates of the dense array, given one axis a run; and the names of those axes."""
-    coordinates = [as_expr(0)] * len(kind.physical)
+def join_runs(nest: Nest, runs: Sequence[Run], axis: str = "y") -> list[str]:
+    """Joins the axes `y0`, `y1`, ... of each run; the names that place them."""
     names: list[str] = []
     for run in runs:
-        name = f"y{run.axes[-1]}"
-        names.append(name)
-        coordinates[run.axes[-1]] = symbol(name)
-    return coordinates, names
+        nest.join([f"{axis}{a}" for a in run.axes], run.extent)
+        names.append(f"{axis}{run.axes[-1]}")
+    return names
 
 
 def split_extent(extent: Dim, tile: int) -> Dim:
     """How many tiles cover an extent."""
-    from tfc.ir.expr import ceildiv
-
     return normal(ceildiv(extent, tile))
-
-
-__all__ = ["Run", "expressions_of", "find_runs", "merged_coordinates", "split_extent", "t", "trace"]

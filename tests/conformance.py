@@ -1,0 +1,448 @@
+"""Runs onnx's backend tests, and folders of cases like them, interpreted or as compiled code.
+
+    python -m tests.conformance [--interpreter | --compiled] [--jobs 2] [--only REGEX] [--bank DIR]
+
+Each case ends in one verdict: it passes, is refused by name (UnsupportedError), is wrong, fails
+(any other error), crashes the process, or does not end in time. Cases run in child processes, many
+in each; a child that dies or hangs is replaced, and the case that it was at gets the blame.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import json
+import multiprocessing
+import os
+import re
+import resource
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Arrays = list[Any]
+Engine = Callable[[Path, Path], Callable[[Arrays], Arrays]]
+"""Takes a model and a folder to work in, gives a function of arrays."""
+
+VERDICTS = ("pass", "refused", "wrong", "error", "crash", "timeout")
+BAD = VERDICTS[2:]
+MEMORY = 16 << 30  # bytes of address space of a child
+
+
+@dataclass
+class DataSet:
+    """Inputs, and what should come out; where a mask is given, only its elements are compared."""
+
+    inputs: Arrays
+    outputs: Arrays
+    masks: list[Any] = field(default_factory=list[Any])
+
+
+@dataclass
+class Case:
+    """A model with data; `expect`: `values`, `refuse`, or either."""
+
+    name: str
+    model: bytes | Path
+    sets: list[DataSet]
+    rtol: float = 1e-3
+    atol: float = 1e-7
+    expect: str = "values"
+    options: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+
+
+@dataclass
+class Outcome:
+    """What came of a case."""
+
+    name: str
+    verdict: str
+    message: str = ""
+    seconds: float = 0.0
+
+
+# ---- the cases
+
+
+def onnx_cases() -> list[Case]:
+    """All of onnx's backend tests, from the installed package."""
+    from onnx.backend.test.loader import load_model_tests
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cases = [_generated(test) for test in load_model_tests(kind="node")]
+    for kind in ("simple", "pytorch-converted", "pytorch-operator"):
+        cases += [stored_case(Path(test.model_dir), kind) for test in load_model_tests(kind=kind)]
+    return cases + light_cases()
+
+
+def _generated(test: Any) -> Case:
+    sets = [DataSet(_plain(i), _plain(o)) for i, o in test.data_sets]
+    return Case(f"node/{test.name}", test.model.SerializeToString(), sets, test.rtol, test.atol)
+
+
+def _plain(values: Sequence[Any]) -> Arrays:
+    from onnx import OptionalProto, SequenceProto, TensorProto, numpy_helper
+
+    convert = {
+        TensorProto: numpy_helper.to_array,
+        SequenceProto: numpy_helper.to_list,
+        OptionalProto: numpy_helper.to_optional,
+    }
+    return [convert.get(type(v), lambda v: v)(v) for v in values]
+
+
+def stored_case(folder: Path, kind: str) -> Case:
+    """A test that lies in a folder of the package: a model and files of tensors beside it."""
+    import onnx
+
+    graph = onnx.load(str(folder / "model.onnx")).graph
+    sets = [
+        DataSet(_stored(data, "input", graph.input), _stored(data, "output", graph.output))
+        for data in sorted(folder.glob("test_data_set_*"))
+    ]
+    return Case(f"{kind}/{folder.name}", folder / "model.onnx", sets)
+
+
+def _stored(folder: Path, kind: str, infos: Sequence[Any]) -> Arrays:
+    from onnx import OptionalProto, SequenceProto, TensorProto
+
+    kinds = {"sequence_type": SequenceProto, "optional_type": OptionalProto}
+    count = len(list(folder.glob(f"{kind}_*.pb")))
+    values: Arrays = []
+    for place, info in zip(range(count), infos, strict=False):
+        proto = kinds.get(info.type.WhichOneof("value"), TensorProto)()
+        proto.ParseFromString((folder / f"{kind}_{place}.pb").read_bytes())
+        values.append(proto)
+    return _plain(values)
+
+
+def light_cases() -> list[Case]:
+    """The networks whose weights are made when they run; their input counts up from 0 to 1."""
+    import onnx
+    from onnx.backend.test.loader import load_model_tests
+
+    top = Path(onnx.__file__).resolve().parent.parent
+    cases: list[Case] = []
+    for test in load_model_tests(kind="real"):
+        path = top / test.url
+        graph = onnx.load(str(path)).graph
+        own = {tensor.name for tensor in graph.initializer}
+        inputs = [_counting(info) for info in graph.input if info.name not in own]
+        outputs = [
+            onnx.TensorProto.FromString((path.parent / f"{path.stem}_output_{i}.pb").read_bytes())
+            for i in range(len(graph.output))
+        ]
+        data = DataSet(inputs, _plain(outputs))
+        cases.append(Case(f"light/{test.name}", path, [data], test.rtol, test.atol))
+    return cases
+
+
+def _counting(info: Any) -> Any:
+    dims = info.type.tensor_type.shape.dim
+    shape = [dim.dim_value if dim.HasField("dim_value") else 1 for dim in dims]
+    count = int(np.prod(shape))
+    return (np.arange(count).reshape(shape) / count).astype(np.float32)
+
+
+def bank_cases(bank: Path) -> list[Case]:
+    """Folders with `model.onnx`, `case.json`, and arrays as `.npy` with dtype and shape beside."""
+    return [_bank_case(file.parent) for file in sorted(bank.glob("*/case.json"))]
+
+
+def _bank_case(folder: Path) -> Case:
+    about = json.loads((folder / "case.json").read_text())
+    options: dict[str, dict[str, Any]] = about.get("compare", {})
+    inputs = [_array(folder, f"input_{i}") for i in range(about["inputs"])]
+    outputs = [_array(folder, f"output_{i}") for i in range(about["outputs"])]
+    names = [options.get(str(i), {}).get("mask") for i in range(about["outputs"])]
+    masks = [_array(folder, name) if name else None for name in names]
+    tolerances = about["rtol"], about["atol"]
+    sets = [DataSet(inputs, outputs, masks)]
+    case = Case(f"bank/{folder.name}", folder / "model.onnx", sets, *tolerances)
+    case.expect, case.options = about["expect"], options
+    return case
+
+
+def _array(folder: Path, stem: str) -> Any:
+    import ml_dtypes
+
+    about = json.loads((folder / f"{stem}.json").read_text())
+    array = np.load(folder / f"{stem}.npy")
+    wanted = about["dtype"]
+    dtype = np.dtype(getattr(ml_dtypes, wanted, wanted))
+    return (array if array.dtype == dtype else array.view(dtype)).reshape(about["shape"])
+
+
+# ---- the engines
+
+
+def interpreted(model: Path, folder: Path) -> Callable[[Arrays], Arrays]:
+    from tfc.importers.onnx import import_onnx
+    from tfc.interpret import interpret
+
+    del folder
+    module = import_onnx(model)
+    names = [arg.name for arg in module.main.body.args]
+    return lambda arrays: list(interpret(module, named(names, arrays)).values())
+
+
+def compiled(opt_level: int, target: str) -> Engine:
+    """An engine that compiles to a bundle and runs that."""
+
+    def engine(model: Path, folder: Path) -> Callable[[Arrays], Arrays]:
+        from tfc.driver import compile as compile_model
+        from tfc.runtime import load
+
+        bundle = folder / "model.tfb"
+        compile_model(model, bundle, target=target, opt_level=opt_level)
+        loaded = load(bundle)
+        names = [info.name for info in loaded.inputs]
+        return lambda arrays: list(loaded.run(named(names, arrays)).values())
+
+    return engine
+
+
+def named(names: Sequence[str], arrays: Arrays) -> dict[str, Any]:
+    assert len(names) == len(arrays), f"{len(arrays)} arrays for the inputs {', '.join(names)}"
+    return dict(zip(names, arrays, strict=True))
+
+
+# ---- one case
+
+
+def run_case(case: Case, engine: Engine, folder: Path) -> Outcome:
+    """Runs a case in this process, with files in a folder of its own."""
+    start = time.perf_counter()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    verdict, message = _verdict(case, engine, _placed(case, folder), folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    return Outcome(case.name, verdict, message, time.perf_counter() - start)
+
+
+def _placed(case: Case, folder: Path) -> Path:
+    if isinstance(case.model, Path):
+        return case.model
+    path = folder / "model.onnx"
+    path.write_bytes(case.model)
+    return path
+
+
+def _verdict(case: Case, engine: Engine, path: Path, folder: Path) -> tuple[str, str]:
+    from tfc.ir.errors import TfcError, UnsupportedError
+    from tfc.runtime.errors import InputError, RunError
+
+    try:
+        run = engine(path, folder)
+        wrong = [w for data in case.sets if (w := _wrong(case, data, run))]
+    except UnsupportedError as error:
+        return ("pass" if case.expect == "refuse" else "refused"), str(error)
+    except (TfcError, InputError, RunError) as error:
+        legal = case.expect != "values"
+        return ("pass" if legal else "error"), f"{type(error).__name__}: {error}"
+    except Exception:
+        return "error", traceback.format_exc(limit=-3)
+    if case.expect == "refuse":
+        return "wrong", "it must be refused"
+    return ("wrong", wrong[0]) if wrong else ("pass", "")
+
+
+def _wrong(case: Case, data: DataSet, run: Callable[[Arrays], Arrays]) -> str:
+    given = [np.array(a) if isinstance(a, np.ndarray) else a for a in data.inputs]
+    found = run(given)
+    for before, after in zip(data.inputs, given, strict=True):
+        if isinstance(before, np.ndarray) and before.tobytes() != after.tobytes():
+            return "an input was written to"
+    if len(found) != len(data.outputs):
+        return f"{len(found)} outputs, not {len(data.outputs)}"
+    masks = data.masks or [None] * len(found)
+    for place, (array, wanted, mask) in enumerate(zip(found, data.outputs, masks, strict=True)):
+        options = case.options.get(str(place), {})
+        limits = options.get("rtol", case.rtol), options.get("atol", case.atol)
+        if message := difference(array, wanted, *limits, mask):
+            return f"output {place}: {message}"
+    return ""
+
+
+def difference(found: Any, wanted: Any, rtol: float, atol: float, mask: Any = None) -> str:
+    """Where two arrays differ, in words: floats beyond the tolerances, all else at all."""
+    if not isinstance(wanted, np.ndarray | np.generic):
+        return f"a {type(wanted).__name__} is wanted"
+    wanted = np.asarray(wanted)
+    if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
+        return f"{found.dtype}{list(found.shape)}, not {wanted.dtype}{list(wanted.shape)}"
+    same = _close(found, wanted, rtol, atol) if _is_float(wanted.dtype) else found == wanted
+    same = np.asarray(same | ~mask.astype(bool) if mask is not None else same)
+    if same.all():
+        return ""
+    place = tuple(int(i) for i in np.argwhere(~same)[0])
+    count = f"{int((~same).sum())} of {same.size} differ"
+    return f"{list(place)} is {found[place]}, not {wanted[place]} ({count})"
+
+
+def _is_float(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind == "f" or dtype.name.startswith(("bfloat", "float"))
+
+
+def _close(found: Any, wanted: Any, rtol: float, atol: float) -> Any:
+    if wanted.dtype.name == "bfloat16":
+        rtol = max(rtol, 2.0**-6)
+    a, b = found.astype(np.float64), wanted.astype(np.float64)
+    with np.errstate(all="ignore"):
+        near = np.isfinite(a) & np.isfinite(b) & (np.abs(a - b) <= atol + rtol * np.abs(b))
+        return near | (a == b) | (np.isnan(a) & np.isnan(b))
+
+
+# ---- many cases, in child processes
+
+
+@dataclass
+class Child:
+    """A process with the cases that it has yet to finish."""
+
+    process: Any
+    connection: Connection
+    pending: list[int]
+    began: float
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.connection.close()
+
+
+class Farm:
+    """Runs cases in several children at a time; forked, so that cases need not be sent."""
+
+    def __init__(
+        self, cases: Sequence[Case], engine: Engine, *, jobs: int = 2, timeout: float = 120.0
+    ) -> None:
+        self.cases, self.engine, self.timeout = cases, engine, timeout
+        self.jobs = jobs
+        self.context = multiprocessing.get_context("fork")
+        self.waiting = [list(range(i, len(cases), 4 * jobs)) for i in range(4 * jobs)]
+        self.folder = Path(tempfile.mkdtemp(prefix="conformance-"))
+        self.children: list[Child] = []
+
+    def run(self) -> Iterator[Outcome]:
+        """The outcomes, as they come."""
+        try:
+            while self._fill():
+                for child in list(self.children):
+                    yield from self._outcomes(child)
+                wait([child.connection for child in self.children], 0.2)
+        finally:
+            for child in self.children:
+                child.stop()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _fill(self) -> bool:
+        """Start children for what waits; whether there is anything left."""
+        while len(self.children) < self.jobs and any(self.waiting):
+            self._start(self.waiting.pop())
+        return bool(self.children)
+
+    def _start(self, pending: list[int]) -> None:
+        if not pending:
+            return
+        ours, theirs = self.context.Pipe()
+        process = self.context.Process(target=self._work, args=(pending, theirs))
+        process.start()
+        theirs.close()
+        self.children.append(Child(process, ours, pending, time.monotonic()))
+
+    def _work(self, pending: list[int], connection: Connection) -> None:
+        """What a child does."""
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        warnings.simplefilter("ignore")
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(self.folder / "stderr", os.O_CREAT | os.O_WRONLY | os.O_APPEND), 2)
+        for index in pending:
+            outcome = run_case(self.cases[index], self.engine, self.folder / str(index))
+            connection.send(outcome)
+
+    def _outcomes(self, child: Child) -> Iterator[Outcome]:
+        alive = child.process.is_alive()
+        with contextlib.suppress(EOFError):
+            while child.connection.poll():
+                yield child.connection.recv()
+                child.pending = child.pending[1:]
+                child.began = time.monotonic()
+        late = time.monotonic() - child.began > self.timeout
+        if alive and child.pending and not late:
+            return
+        child.stop()
+        self.children.remove(child)
+        if child.pending:
+            code = child.process.exitcode
+            blamed = self.cases[child.pending[0]].name
+            took = time.monotonic() - child.began
+            yield Outcome(
+                blamed, *(("timeout", "") if alive else ("crash", f"exit code {code}")), took
+            )
+            self.waiting.append(child.pending[1:])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _options().parse_args(arguments)
+    cases = bank_cases(options.bank) if options.bank else []
+    cases += [] if options.no_onnx else onnx_cases()
+    cases = [case for case in cases if re.search(options.only, case.name)]
+    engine = compiled(options.opt_level, options.target) if options.compiled else interpreted
+    print(f"{len(cases)} cases", flush=True)
+    outcomes: list[Outcome] = []
+    for outcome in Farm(cases, engine, jobs=options.jobs, timeout=options.timeout).run():
+        outcomes.append(outcome)
+        if outcome.verdict in BAD or (options.show_refused and outcome.verdict == "refused"):
+            print(f"{outcome.verdict}: {outcome.name}: {outcome.message}", flush=True)
+    _summarise(outcomes, options.slowest)
+    return int(any(outcome.verdict in BAD for outcome in outcomes))
+
+
+def _summarise(outcomes: Sequence[Outcome], slowest: int) -> None:
+    for family in sorted({outcome.name.split("/")[0] for outcome in outcomes}):
+        verdicts = [o.verdict for o in outcomes if o.name.startswith(f"{family}/")]
+        _count(family, verdicts)
+    _count("all", [outcome.verdict for outcome in outcomes])
+    for outcome in sorted(outcomes, key=lambda o: -o.seconds)[:slowest]:
+        print(f"  {outcome.seconds:6.2f} s {outcome.name}")
+
+
+def _count(family: str, verdicts: Sequence[str]) -> None:
+    counts = collections.Counter(verdicts)
+    shown = ", ".join(f"{counts[v]} {v}" for v in VERDICTS if counts[v] or v in VERDICTS[:3])
+    print(f"{family}: {len(verdicts)} cases: {shown}")
+
+
+def _options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--interpreter", action="store_true", help="the default")
+    how.add_argument("--compiled", action="store_true")
+    parser.add_argument("--opt-level", "-O", type=int, default=3)
+    parser.add_argument("--target", default="host")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--only", default="", metavar="REGEX", help="cases whose name it matches")
+    parser.add_argument("--bank", type=Path, metavar="DIR", help="a folder of cases to run as well")
+    parser.add_argument("--no-onnx", action="store_true", help="only those of --bank")
+    parser.add_argument("--timeout", type=float, default=120.0, help="seconds for a case")
+    parser.add_argument("--show-refused", action="store_true")
+    parser.add_argument("--slowest", type=int, default=0, metavar="N", help="show the slowest N")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -287,6 +287,7 @@ def _detail(module: Module, function: Function) -> dict[str, Any]:
                     "nodes": list(op.location.nodes),
                     "grid": [str(n) for _, n in kernel.grid],
                     "offset": [str(o) for o in op.attributes.get("offset", ())],
+                    "operands": [str(v.type) for v in op.inputs],
                     "results": [str(v.type) for v in op.results],
                 }
             )

@@ -287,11 +287,15 @@ def _detail(module: Module, function: Function) -> dict[str, Any]:
                     "nodes": list(op.location.nodes),
                     "grid": [str(n) for _, n in kernel.grid],
                     "offset": [str(o) for o in op.attributes.get("offset", ())],
-                    "operands": [str(v.type) for v in op.inputs],
+                    "operands": [str(v.type) for v in op.inputs if not _is_constant(v)],
                     "results": [str(v.type) for v in op.results],
                 }
             )
     return {"arena": str(function.attributes.get("arena", 0)), "launches": launches}
+
+
+def _is_constant(value: Value) -> bool:
+    return value.producer is not None and value.producer.name == "constant"
 
 
 def function_info(module: Module, function: Function) -> FunctionInfo:

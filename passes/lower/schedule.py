@@ -56,6 +56,10 @@ class SchedulePass(Pass):
 
 def choose(op: Fusion, target: Target) -> Schedule:
     """The schedule of a group for a target."""
+    if target.gpu is not None:
+        from tfc.passes.lower.schedule_gpu import choose_gpu
+
+        return choose_gpu(op, target.gpu)
     chooser: dict[str, Callable[[Fusion, Target], Schedule]] = {
         "map": _map,
         "concat": _concat,
@@ -107,7 +111,7 @@ def _map(op: Fusion, target: Target) -> Schedule:
     if not runs:
         return MapSchedule(1, 1)
     last = runs[-1].extent
-    if len(runs) > 1 and _is_turned(op, runs[-2].axes[-1], runs[-1].axes[-1]):
+    if len(runs) > 1 and is_turned(op, runs[-2].axes[-1], runs[-1].axes[-1]):
         return MapSchedule(_below(runs[-2].extent, vector), _below(last, vector))
     cols = _below(last, 16 * vector)
     rows = 1
@@ -116,7 +120,7 @@ def _map(op: Fusion, target: Target) -> Schedule:
     return MapSchedule(rows, cols)
 
 
-def _is_turned(op: Fusion, row: int, column: int) -> bool:
+def is_turned(op: Fusion, row: int, column: int) -> bool:
     """Whether an operand is contiguous along the rows of the output's tiles and not along its columns."""
     for e in trace("trial", op.do, 0):
         a, b = coefficient(e, f"y{row}"), coefficient(e, f"y{column}")
@@ -148,7 +152,7 @@ def _reduction(op: Fusion, target: Target) -> Schedule:
     runs = domain_runs("trial", op.do, found)
     x = found[0].x.tensor
     vector = lanes(target, *(r.x for r in found))
-    reduced = _reduced_memory_axes(x, found[0].axes)
+    reduced = reduced_memory_axes(x, found[0].axes)
     inner = [r for r in runs if r.axes[-1] in reduced]
     kept = [r for r in runs if r.axes[-1] not in reduced]
     if runs and runs[-1].axes[-1] in reduced:
@@ -166,7 +170,7 @@ def _reduction(op: Fusion, target: Target) -> Schedule:
     return ColumnSchedule(_below(inner[-1].extent, rows) if inner else 1, cols)
 
 
-def _reduced_memory_axes(x: TensorType, axes: tuple[int, ...]) -> set[int]:
+def reduced_memory_axes(x: TensorType, axes: tuple[int, ...]) -> set[int]:
     if x.layout is None:
         return set(axes)
     return {i for i, (axis, _) in enumerate(x.layout.loops) if axis in axes}
@@ -294,9 +298,11 @@ def _pool(op: Fusion, target: Target) -> Schedule:
 def _attention(op: Fusion, target: Target) -> Schedule:
     node = hero(op)
     vector = lanes(target, node.results[0])
-    queries = _below(node.results[0].tensor.shape[-2], 2 * vector)
+    rows = node.results[0].tensor.shape[-2]
+    # Of unknown lengths many are short: then narrow tiles leave less empty.
+    queries = _below(rows, 2 * vector) if isinstance(rows, int) else vector
     keys = node.inputs[1].tensor.shape[-2]
-    block = keys if isinstance(keys, int) and 0 < keys <= 256 else 64
+    block = keys if isinstance(keys, int) and 0 < keys <= 256 else 32
     return AttentionSchedule(queries, block)
 
 

@@ -249,7 +249,8 @@ class Op:
         self.results: list[Value] = []
         self.after: list[Op] = []
         self.control_users: dict[Op, None] = {}
-        self.device: str | Colocate | None = None
+        self._device: str | Colocate | None = None
+        self.colocated: dict[Op, None] = {}  # the ops that run where this one does
         self.label: str = ""
         self.location: Location = UNKNOWN
         self.parent: Block | None = None
@@ -295,6 +296,19 @@ class Op:
         return TfcError(text, position=self.location.position, where=where, hint=hint)
 
     # ---- reading
+
+    @property
+    def device(self) -> str | Colocate | None:
+        """Where it runs, or a constraint on that; None: anywhere."""
+        return self._device
+
+    @device.setter
+    def device(self, device: str | Colocate | None) -> None:
+        if isinstance(self._device, Colocate):
+            self._device.op.colocated.pop(self, None)
+        self._device = device
+        if isinstance(device, Colocate):
+            device.op.colocated[self] = None
 
     @property
     def result(self) -> Value:
@@ -360,10 +374,10 @@ class Op:
         makers = [v.producer for v in values if v.producer is not None]
         for user in list(self.control_users):
             user.remove_after(self)
-            for maker in makers:
-                user.add_after(maker)
-            for op in self.after if not makers else ():
+            for op in (*makers, *self.after):
                 user.add_after(op)
+        for op in [o for o in self.colocated if makers and o is not makers[0]]:
+            op.device = Colocate(makers[0])
         self.erase()
 
     def detach(self) -> None:
@@ -391,6 +405,9 @@ class Op:
             user.remove_after(self)
             for op in self.after:
                 user.add_after(op)
+        for op in list(self.colocated):
+            op.device = self.device
+        self.device = None
         for op in list(self.after):
             self.remove_after(op)
         for block in self.regions:
@@ -413,6 +430,8 @@ class Op:
         for block in blocks:
             block.parent = copy
         copy.device, copy.label = self.device, self.label
+        if isinstance(self.device, Colocate):
+            copy.device = Colocate(known.get(self.device.op, self.device.op))
         for old, new in zip(self.results, copy.results, strict=True):
             new.name = old.name
             mapping[old] = new

@@ -200,6 +200,12 @@ def is_dead(op: Op) -> bool:
     return all(inner.effects in (Effect.NONE, Effect.READ) for inner in op.walk())
 
 
+def _is_ordered(op: Op) -> bool:
+    """Whether control dependencies hang on an op or on what it uses: no rule may bypass those."""
+    makers = [v.producer for v in op.inputs]
+    return bool(op.after) or any(maker is not None and maker.after for maker in makers)
+
+
 class _Driver:
     """A queue of ops to look at; each is in it at most once."""
 
@@ -234,10 +240,14 @@ class _Driver:
             self.context.allow(ERASE_DEAD)
             Rewriter(op, self.touch).erase(op)
             return
-        rewriter = Rewriter(op, self.touch)
+        if _is_ordered(op):
+            return
+        rewriter, device = Rewriter(op, self.touch), op.device
         for rule in self.rules(type(op)):
             if rule.rewrite(op, rewriter):
                 self.context.allow(rule.name)
+                for made in rewriter.made:
+                    made.device = made.device or device
                 if op.parent is not None:
                     rewriter.modified(op)
                 return

@@ -44,8 +44,8 @@ class FusionPass(Pass):
     func @main(%x: tensor<Sx8xf32>, %b: tensor<8xf32>) -> (%y: tensor<Sx8xf32>) {
       %y = fusion(%x, %b) {kind = "map"} : tensor<Sx8xf32> do(%0: tensor<Sx8xf32>, %1: tensor<8xf32>) {
         %s = add(%0, %1) : tensor<Sx8xf32>
-        %y1 = tanh(%s) : tensor<Sx8xf32>
-        yield %y1
+        %y_1 = tanh(%s) : tensor<Sx8xf32>
+        yield %y_1
       }
       return %y
     }

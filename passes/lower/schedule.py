@@ -41,6 +41,27 @@ class SchedulePass(Pass):
 
     Register tiles of contractions and convolutions come from a cost model: a step of the inner axis costs the
     larger of its multiply-adds and its loads, two of each a cycle, and a shape costs its tiles, ragged ones too.
+    
+    Before:
+    ```mlir
+    func @main(%x: tensor<64xf32>) -> (%y: tensor<64xf32>) {
+      %y = fusion(%x) {kind = "map"} : tensor<64xf32> do(%u: tensor<64xf32>) {
+        %t = exp(%u) : tensor<64xf32>
+        yield %t
+      }
+      return %y
+    }
+    ```
+    After:
+    ```mlir
+    func @main(%x: tensor<64xf32>) -> (%y: tensor<64xf32>) {
+      %y = fusion(%x) {kind = "map", schedule = "rows=1,cols=64"} : tensor<64xf32> do(%u: tensor<64xf32>) {
+        %t = exp(%u) : tensor<64xf32>
+        yield %t
+      }
+      return %y
+    }
+    ```
     """
 
     def run(self, module: Module, context: PassContext) -> bool:

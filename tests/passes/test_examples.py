@@ -7,9 +7,10 @@ import re
 import pytest
 
 from tfc.ir.core import Module
-from tfc.passes.base import Pass, all_passes
+from tfc.passes.base import Pass, PassContext, all_passes
 from tfc.passes.manager import PassManager
 from tfc.passes.validate import Validate
+from tfc.targets import resolve
 from tfc.text import parse_module, print_module
 
 EXAMPLE = re.compile(r"Before:\s*```mlir\n(.*?)```\s*After:\s*```mlir\n(.*?)```", re.DOTALL)
@@ -31,7 +32,8 @@ def _whole(text: str) -> str:
 def test_before_becomes_after(name: str) -> None:
     before, after = example(PASSES[name])
     given = print_module(before)
-    (step,) = PassManager([PASSES[name]()], instruments=[Validate()]).run(before)
+    manager = PassManager([PASSES[name]()], instruments=[Validate()])
+    (step,) = manager.run(before, PassContext(target=resolve("x86-64-v3")))
     assert print_module(before) == print_module(after)
     assert step.changed == (given != print_module(after))
 

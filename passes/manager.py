@@ -117,8 +117,6 @@ class PassManager:
         step.fired = {r: n - fired.get(r, 0) for r, n in rules if n != fired.get(r, 0)}
         step.figures = context.figures
         step.ops_after = _count(module)
-        if self.reproducer and step.changed:
-            self.reproducer.changed(module)
         for instrument in self.instruments:
             instrument.after(step, module)
         return promised
@@ -139,7 +137,7 @@ class PassManager:
         """What to raise for an error of a pass, naming the reproducer."""
         note = ""
         if self.reproducer:
-            note = self.reproducer.write(self.passes, step.number, context.stop_after)
+            note = self.reproducer.write(self.passes, step.number, context)
         if isinstance(error, TfcError):
             error.hint = "\n  ".join(filter(None, [error.hint, note]))
             return error

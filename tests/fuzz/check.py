@@ -1,0 +1,198 @@
+"""What is checked of a random graph: each pass alone and in its pipeline, the text, the compiled code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.fuzz.graphs import Case, Data
+from tests.fuzz.tolerance import Oracle
+from tfc.driver import clone_module
+from tfc.interpret import interpret
+from tfc.ir.core import Module, SymbolRef
+from tfc.ir.errors import TfcError
+from tfc.ir.verifier import verify
+from tfc.ir.weights import Weights
+from tfc.passes.base import PassContext
+from tfc.passes.pipeline_text import parse_pipeline
+from tfc.passes.pipelines import KERNELS, LEVELS
+from tfc.targets import resolve
+
+Array = np.ndarray[Any, Any]
+
+ALONE = (
+    *("prune", "entry-checks", "constant-folding", "canonicalize", "cse", "dce", "raise-idioms"),
+    *("canonicalize{fold-scales=true}", "decompose", "kernel-forms", "layout", "control-scheduling"),
+)
+"""The passes that run on any graph by themselves; the others need those before them."""
+
+
+@dataclass
+class Failure:
+    """What went wrong: at which stage, on which data, and how."""
+
+    seed: int
+    stage: str
+    data: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}, {self.stage}, {self.data}: {self.message}"
+
+
+@dataclass
+class Run:
+    """One set of data and what the interpreter gave for it."""
+
+    data: Data
+    oracle: Oracle
+
+
+@dataclass
+class Checked:
+    """A case with its expected results; data that the interpreter refuses is left out."""
+
+    case: Case
+    failures: list[Failure] = field(default_factory=list[Failure])
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        found: list[Run] = []
+        for data in self.case.data:
+            try:
+                outputs = interpret(self.case.module, data.inputs)
+            except TfcError:
+                continue
+            found.append(Run(data, Oracle(self.case.module, data.inputs, outputs)))
+        return found
+
+    def fail(self, stage: str, data: str, message: str) -> None:
+        self.failures.append(Failure(self.case.seed, stage, data, message))
+
+    def compare(self, stage: str, run: Run, outputs: dict[str, Array]) -> bool:
+        """Whether all outputs are right."""
+        for name in run.oracle.outputs:
+            wrong = run.oracle.difference(name, outputs[name])
+            if wrong:
+                self.fail(stage, run.data.label, f"{name}{wrong}")
+                return False
+        return True
+
+    def interpreted(self, stage: str, module: Module, runs: Sequence[Run] | None = None) -> bool:
+        """Whether the interpreter still gives the same."""
+        for run in self.runs if runs is None else runs:
+            try:
+                outputs = interpret(module, run.data.inputs)
+            except Exception as error:
+                self.fail(stage, run.data.label, f"{type(error).__name__}: {error}")
+                return False
+            if not self.compare(stage, run, outputs):
+                return False
+        return True
+
+
+def check_text(checked: Checked) -> None:
+    """The graph prints, parses, and is the same."""
+    from tfc.text.parse import parse_module
+    from tfc.text.print import print_module
+
+    text = print_module(checked.case.module)
+    try:
+        again = print_module(parse_module(text, weights=checked.case.module.weights))
+    except TfcError as error:
+        checked.fail("text", "", str(error))
+        return
+    if again != text:
+        checked.fail("text", "", "it is another text when parsed and printed")
+
+
+def transformed(checked: Checked, module: Module, entry: str, stage: str, context: PassContext) -> bool | None:
+    """Runs a pass; whether it changed the module, None where it failed."""
+    (transform,) = parse_pipeline(entry)
+    try:
+        changed = transform.run(module, context)
+        verify(module)
+    except Exception as error:
+        checked.fail(stage, "", f"{type(error).__name__}: {error}")
+        return None
+    return changed
+
+
+def check_alone(checked: Checked) -> None:
+    """Each pass that runs on any graph."""
+    for entry in ALONE:
+        module = clone_module(checked.case.module)
+        if transformed(checked, module, entry, f"{entry} alone", PassContext()):
+            checked.interpreted(f"{entry} alone", module)
+
+
+def check_pipeline(checked: Checked, level: int, target: str) -> None:
+    """Each pass of a level, and those that make kernels, one after another."""
+    module = clone_module(checked.case.module)
+    context = PassContext(target=resolve(target))
+    lowered = False
+    for entry in (*LEVELS[level], *KERNELS):
+        stage = f"-O{level} {entry}"
+        changed = transformed(checked, module, entry, stage, context)
+        if changed is None:
+            return
+        # Interpreting kernels is slow, and what moves launches about is seen on any data.
+        runs = checked.runs[:1] if lowered else checked.runs
+        if changed and not checked.interpreted(stage, module, runs):
+            return
+        lowered = lowered or entry == "lower"
+
+
+# ---- compiled code
+
+
+def merged(cases: Sequence[Case]) -> Module:
+    """One module with a function for each case, which is named by its seed."""
+    whole = Module(Weights(), "fuzz")
+    for case in cases:
+        copy = clone_module(case.module)
+        function = copy.main
+        function.name = function_name(case)
+        for op in function.body.walk():
+            value = op.attributes.get("value")
+            if op.name == "constant" and isinstance(value, SymbolRef):
+                name = whole.weights.add(copy.weights.array(value.name))
+                op.set_attribute("value", SymbolRef(name))
+        whole.functions[function.name] = function
+        whole.dims.update(copy.dims)
+    return whole
+
+
+def function_name(case: Case) -> str:
+    return f"f{case.seed}"
+
+
+def check_compiled(checked: Sequence[Checked], level: int, target: str, path: Path) -> None:
+    """Compiles all cases at once, and runs each on its data."""
+    from tfc.driver import compile as compile_module
+    from tfc.runtime import load
+
+    compile_module(merged([c.case for c in checked]), path, target=target, opt_level=level)
+    with load(path, threads=2) as bundle:
+        for one in checked:
+            run_compiled(one, bundle.functions[function_name(one.case)], f"-O{level} {target}")
+
+
+def run_compiled(checked: Checked, function: Any, stage: str) -> None:
+    """Runs the code of a case; stops at the first wrong result."""
+    for data in checked.case.data:
+        run = next((r for r in checked.runs if r.data is data), None)
+        try:
+            outputs = function.run(data.inputs)
+        except Exception as error:
+            if run is not None or not isinstance(error, RuntimeError | ValueError):
+                checked.fail(stage, data.label, f"{type(error).__name__}: {error}")
+                return
+            continue
+        if run is not None and not checked.compare(stage, run, outputs):
+            return

@@ -1,0 +1,268 @@
+"""How far compiled results may lie from the interpreter's, found by what rounding does to each graph.
+
+The graph runs several times with every rounding replaced by a random one: each op's result moves by as much as
+compiled code may round it differently, sums by what another order of their terms can do. How far outputs move is
+their tolerance; an element that jumps between trials (to another integer, to NaN or infinity) is not compared.
+So moves of data stay exact, and what is ill-conditioned is known to be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tfc.interpret import Symbols, _input_arrays, _Run, bind_symbols, evaluated
+from tfc.ir.core import Block, Module, Op
+from tfc.ir.errors import TfcError
+from tfc.ir.types import DType, dtype_of
+from tfc.ops.base import Elementwise, GraphOp, View
+from tfc.ops.cast import Cast
+from tfc.ops.indexing import Indexing
+
+Array = np.ndarray[Any, Any]
+
+TRIALS, MORE_TRIALS = 3, 30
+FACTOR, MORE_FACTOR = 6.0, 12.0  # of the largest move in the trials
+
+ARITHMETIC = {"add", "sub", "mul", "div", "sqrt", "rsqrt", "reciprocal", "mod", "fmod", "iota"}
+EXACT = {
+    *("neg", "abs", "sign", "floor", "ceil", "round", "is_nan", "where", "concat", "pad", "constant"),
+    *("reduce_max", "reduce_min", "max_pool", "maximum", "minimum", "cast", "equal", "not_equal"),
+    *("less", "less_equal", "greater", "greater_equal"),
+}
+ANY_ZERO = {"maximum", "minimum", "reduce_max", "reduce_min", "max_pool", "reduce_sum", "matmul"}
+ANY_ZERO |= {"conv", "average_pool", "cumsum", "attention", "mod"}
+"""Ops whose zeros have a sign that is left open."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A float type: its relative precision, smallest normal number, and that of its sums."""
+
+    epsilon: float
+    normal: float
+    sum_epsilon: float
+    sum_largest: float
+
+
+def _format(dtype: DType) -> Format:
+    import ml_dtypes
+
+    own, wide = ml_dtypes.finfo(dtype.numpy), np.finfo("f8" if dtype.name == "f64" else "f4")
+    epsilon, normal = float(own.eps), float(own.smallest_normal)
+    return Format(epsilon, normal, float(wide.eps), float(wide.max))
+
+
+FORMATS: dict[str, Format] = {}
+
+
+def format_of(dtype: DType) -> Format:
+    if dtype.name not in FORMATS:
+        FORMATS[dtype.name] = _format(dtype)
+    return FORMATS[dtype.name]
+
+
+class NoisyRun(_Run):
+    """A run in which each rounding errs at random."""
+
+    def __init__(self, module: Module, symbols: Symbols, seed: int) -> None:
+        super().__init__(module, symbols)
+        self.generator = np.random.default_rng(seed)
+
+    def results(self, op: GraphOp) -> list[Array]:
+        found = super().results(op)
+        if op.regions or isinstance(op, View | Indexing) or not self._is_float(found):
+            return found
+        arrays = [self.values[v] for v in op.inputs]
+        with np.errstate(all="ignore"):
+            return [self._moved(op, arrays, a) for a in found]
+
+    def _is_float(self, arrays: Sequence[Array]) -> bool:
+        return any(dtype_of(np.asarray(a).dtype).is_float for a in arrays)
+
+    def _uniform(self, shape: tuple[int, ...]) -> Array:
+        return self.generator.uniform(-1, 1, shape)
+
+    def _moved(self, op: GraphOp, arrays: list[Array], array: Array) -> Array:
+        array = np.asarray(array)
+        kind = format_of(dtype_of(array.dtype))
+        wide = array.astype(np.float64)
+        moved = wide.copy()
+        if op.hero and op.name not in EXACT:
+            finite = np.where(np.isfinite(wide), np.abs(wide), 0)
+            moved += self._uniform(wide.shape) * kind.epsilon * finite
+            moved = self._reordered(op, arrays, moved, kind)
+        elif op.name in ARITHMETIC:
+            size = np.maximum(np.where(np.isfinite(wide), np.abs(wide), 0), kind.normal)
+            moved += self._uniform(wide.shape) * 1.5 * kind.epsilon * size
+        elif op.name not in EXACT:
+            finite = np.where(np.isfinite(wide), np.abs(wide), 0)
+            moved += self._uniform(wide.shape) * (3 * kind.epsilon * finite + kind.normal)
+        if array.dtype.itemsize == 2 and isinstance(op, Elementwise) and not isinstance(op, Cast):
+            moved = self._unrounded(op, arrays, moved, wide)
+        if op.name in ANY_ZERO:
+            flip = self.generator.random(moved.shape) < 0.5
+            moved = np.where((moved == 0) & flip, -moved, moved)
+        return np.asarray(moved.astype(array.dtype))
+
+    def _reordered(self, op: GraphOp, arrays: list[Array], moved: Array, kind: Format) -> Array:
+        """What adding up in another order, or by fused operations, may change."""
+        bare = evaluated(op, self.symbols)
+        # In float64, so that what overflows on the way is seen.
+        sizes = [np.abs(a.astype(np.float64)) for a in arrays]
+        finite = [np.where(np.isfinite(a), a, 0) for a in sizes]
+        size = np.asarray(_widened(bare, finite))
+        error = kind.sum_epsilon * (1 + 0.5 * np.sqrt(_terms(op, arrays, moved))) * size
+        jump = np.where(self.generator.random(moved.shape) < 0.5, np.nan, 1.0)
+        return np.where(size > kind.sum_largest, jump, moved + self._uniform(moved.shape) * error)
+
+    def _unrounded(self, op: GraphOp, arrays: list[Array], moved: Array, wide: Array) -> Array:
+        """A 16-bit result may stay in f32 inside of a kernel: overflow then comes later or never."""
+        bare = evaluated(op, self.symbols)
+        in_f32 = [a.astype(np.float32) if a.dtype.itemsize == 2 and dtype_of(a.dtype).is_float else a for a in arrays]
+        finer = np.asarray(_widened(bare, in_f32)).astype(np.float64)
+        differs = (np.isinf(wide) & np.isfinite(finer)) | (np.isnan(finer) != np.isnan(wide))
+        jump = np.where(self.generator.random(wide.shape) < 0.5, np.nan, 1.0)
+        return np.where(differs, jump, moved)
+
+
+def _widened(op: GraphOp, arrays: list[Array]) -> Any:
+    """An op's result in the element type of other operands than it was made for."""
+    found = op.reference(*_with_absent(op, arrays))
+    return found[0] if isinstance(found, tuple) else found
+
+
+def _with_absent(op: GraphOp, arrays: list[Array]) -> list[Array | None]:
+    given = iter(arrays)
+    return [None if v is None else next(given) for v in op.operands]
+
+
+def _terms(op: GraphOp, arrays: list[Array], result: Array) -> int:
+    """How many terms an element of the result has."""
+    match op.name:
+        case "matmul":
+            return arrays[0].shape[-1]
+        case "conv":
+            return arrays[1].size // max(arrays[1].shape[0], 1)
+        case "average_pool":
+            return int(np.prod(op.attributes["kernel"]))
+        case "cumsum":
+            return arrays[0].shape[op.attributes["axis"]]
+        case "attention":
+            return arrays[1].shape[-2] + arrays[1].shape[-1]
+        case _:
+            return arrays[0].size // max(result.size, 1)
+
+
+def decomposed(module: Module) -> Module:
+    """A copy in which composites are spelt out, as compiled code computes them."""
+    from tfc.driver import clone_module
+    from tfc.passes.base import PassContext, find_pass
+
+    copy = clone_module(module)
+    find_pass("decompose")().run(copy, PassContext())
+    return copy
+
+
+@dataclass
+class Expected:
+    """What an output should be: `compared` elements are within `tolerance` of `value`."""
+
+    value: Array
+    compared: Array
+    tolerance: Array
+
+
+class Oracle:
+    """What the outputs of a module should be for some inputs."""
+
+    def __init__(self, module: Module, inputs: Mapping[str, Array], outputs: dict[str, Array]) -> None:
+        self.outputs = outputs
+        self._inputs = inputs
+        self._spelt = decomposed(module)
+        self._few: dict[str, Expected] | None = None
+        self._many: dict[str, Expected] | None = None
+
+    def difference(self, name: str, found: Array) -> str:
+        """Where an output is wrong, in words; empty where it is right."""
+        if self._few is None:
+            self._few = self._expected(TRIALS, FACTOR)
+        if not _difference(self._few[name], found):
+            return ""
+        if self._many is None:
+            self._many = self._expected(MORE_TRIALS, MORE_FACTOR)
+        return _difference(self._many[name], found)
+
+    def compared(self) -> tuple[int, int]:
+        """How many elements are compared, and how many there are."""
+        known = (self._few or {}).values()
+        return sum(int(e.compared.sum()) for e in known), sum(e.value.size for e in known)
+
+    def _expected(self, trials: int, factor: float) -> dict[str, Expected]:
+        runs = [r for r in (self._trial(seed) for seed in range(trials)) if r is not None]
+        return {
+            name: _expected(value, [r[name] for r in runs], factor)
+            for name, value in self.outputs.items()
+        }
+
+    def _trial(self, seed: int) -> dict[str, Array] | None:
+        function = self._spelt.main
+        arrays = _input_arrays(function, self._inputs)
+        run = NoisyRun(self._spelt, bind_symbols(self._spelt, function, arrays), seed)
+        run.values.update(zip(function.body.args, arrays, strict=True))
+        with np.errstate(all="ignore"), contextlib.suppress(TfcError):
+            return dict(zip(function.output_names, run.block(function.body), strict=True))
+        return None  # an index that rounding moved out of range
+
+
+def _expected(value: Array, trials: list[Array], factor: float) -> Expected:
+    if not dtype_of(value.dtype).is_float:
+        same = np.ones(value.shape, bool)
+        for t in trials:
+            same &= t == value
+        return Expected(value, same, np.zeros(value.shape))
+    wide = value.astype(np.float64)
+    compared, spread = np.ones(value.shape, bool), np.zeros(value.shape)
+    with np.errstate(all="ignore"):
+        for t in trials:
+            other = t.astype(np.float64)
+            finite = np.isfinite(wide) & np.isfinite(other)
+            alike = (np.isnan(wide) & np.isnan(other)) | (wide == other)
+            compared &= finite | alike
+            spread = np.maximum(spread, np.where(finite, np.abs(other - wide), 0))
+        moved = spread > 0
+        kind = format_of(dtype_of(value.dtype))
+        rounding = kind.epsilon * np.maximum(np.abs(wide), kind.normal)
+        tolerance = np.where(moved, spread * factor + rounding, 0)
+    return Expected(value, compared, tolerance)
+
+
+def _difference(expected: Expected, found: Array) -> str:
+    value = expected.value
+    if found.dtype != value.dtype or found.shape != value.shape:
+        return f"it is {found.dtype}{list(found.shape)}, not {value.dtype}{list(value.shape)}"
+    wrong = expected.compared & _differs(expected, found)
+    if not wrong.any():
+        return ""
+    place = tuple(int(i) for i in np.argwhere(wrong)[0])
+    count = f"{int(wrong.sum())} of {value.size} differ"
+    near = f"within {expected.tolerance[place]:.3g}" if expected.tolerance[place] else "exactly"
+    return f"{list(place)} is {found[place]}, not {value[place]} {near} ({count})"
+
+
+def _differs(expected: Expected, found: Array) -> Array:
+    value = expected.value
+    if not dtype_of(value.dtype).is_float:
+        return np.asarray(found != value)
+    a, b = value.astype(np.float64), found.astype(np.float64)
+    with np.errstate(all="ignore"):
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        near = np.isfinite(a) & np.isfinite(b) & (np.abs(a - b) <= expected.tolerance)
+    return ~(same | near)
+
+
+__all__ = ["Block", "Expected", "NoisyRun", "Op", "Oracle"]

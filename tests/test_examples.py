@@ -1,4 +1,4 @@
-"""The tour in examples/ works word by word: what its pages show is written, run and compared.
+"""README and the tour in examples/ work word by word: what they show is written, run and compared.
 
 In a page, a block that begins with ```` ```python my_ops.py ```` (or another language and file) is
 written to that file, and a block of `console` is run: lines after `$ ` are commands, the lines
@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [p.parent.name for p in sorted((ROOT / "examples").glob("0*/README.md"))]
+PAGES = ["", *(p.parent.name for p in sorted((ROOT / "examples").glob("0*/README.md")))]
 CHECKOUT = ("tfc", "passes", "backends", "grammar", "tests", "pyproject.toml")
 BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -77,13 +77,14 @@ def _lines(text: str) -> str:
 
 @pytest.fixture
 def tour(tmp_path: Path) -> Path:
-    """A copy of the examples, the links as files."""
+    """A copy of the examples and the README above them; links become files."""
+    shutil.copyfile(ROOT / "README.md", tmp_path / "README.md")
     return Path(shutil.copytree(ROOT / "examples", tmp_path / "examples"))
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", PAGES, ids=lambda n: n or "README")
 def test_page(name: str, tour: Path) -> None:
-    folder = tour / name
+    folder = tour / name if name else tour.parent
     shown = [b for b in blocks(folder / "README.md") if b.file or b.language == "console"]
     assert shown, f"{name} shows nothing that a test can run"
     for block in shown:
@@ -130,6 +131,11 @@ def _copy(source: Path, target: Path) -> None:
         return
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(source, target, symlinks=True, ignore=ignored)
+
+
+def test_every_page_is_in_the_list() -> None:
+    listed = re.findall(r"^\| \[(\w+)\]", (ROOT / "examples/README.md").read_text(), re.MULTILINE)
+    assert listed == [*PAGES[1:], "c"]
 
 
 def test_console_reader() -> None:

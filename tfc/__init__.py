@@ -8,8 +8,8 @@ those who build graphs, ops or passes of their own. Nothing is imported before i
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # importing typing for it would take longer than all the rest
 if TYPE_CHECKING:
     from tfc.driver import Summary, compile, load_module
     from tfc.ir.errors import TfcError
@@ -31,7 +31,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name == "__version__":
         from importlib.metadata import version
 

@@ -148,8 +148,13 @@ class _Compilation:
     def _run(self, passes: Sequence[Pass], module: Module, target: Target | None) -> None:
         from tfc.passes.base import PassContext
         from tfc.passes.manager import PassManager
+        from tfc.passes.reproducer import Reproducer
+        from tfc.report.modules import weight_files
 
-        PassManager(passes).run(module, PassContext(target=target))
+        source = self.source
+        files = [] if isinstance(source, Module) else weight_files(Path(source), module)
+        reproducer = Reproducer(self.output.with_suffix(".reproducer.tfc"), files)
+        PassManager(passes, reproducer=reproducer).run(module, PassContext(target=target))
 
     def _optimise(self, module: Module) -> None:
         """The graph passes; a module that holds groups or kernels already is taken as it is."""

@@ -236,6 +236,13 @@ def test_an_output_elsewhere_takes_its_weights_along(weighted: Path) -> None:
     tfc("opt", "sub/out.tfc")
 
 
+def test_another_file_of_that_name_is_not_taken(weighted: Path) -> None:
+    Path("sub").mkdir()
+    Path("sub/model.safetensors").write_bytes(b"not these")
+    tfc("opt", weighted, "-o", "sub/out.tfc")
+    assert 'weights("out.safetensors")' in Path("sub/out.tfc").read_text()
+
+
 def test_dumps_hold_no_copy_of_the_weights_and_run_on(weighted: Path) -> None:
     tfc("opt", weighted, "-p", "constant-folding,dce", "--dump-dir", "dump")
     assert set(open_safetensors(Path("dump/derived.safetensors"), "")) != {"w"}

@@ -25,7 +25,7 @@ def command(source: str, output: str | None, dim: tuple[str, ...]) -> None:
     sizes = {name: n for name, n in dimensions(dim).items() if isinstance(n, int)}
     module = import_onnx(source, dims=sizes)
     path = output or str(Path(source).with_suffix(".tfc"))
-    write_module(module, path, ())
+    write_module(module, path)
     if path != "-":
         ops = sum(len(f.body) for f in module.functions.values())
         click.echo(f"{path}: {ops} ops, {len(module.weights)} weights", err=True)

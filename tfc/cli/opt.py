@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from tfc.cli.inspection import InspectedCommand, inspection_options, instruments, report
-from tfc.cli.sources import STDIN, read_module, weight_files, write_module
+from tfc.cli.sources import STDIN, read_module, write_module
 
 HEADER = "// RUN: tfc opt %s "
 
@@ -92,11 +92,12 @@ def command(source: str, output: str, weights: tuple[str, ...], **options: Any) 
     from tfc.passes.base import PassContext
     from tfc.passes.manager import PassManager, parse_pipeline
     from tfc.passes.reproducer import Reproducer
+    from tfc.report.modules import weight_files
 
     passes = parse_pipeline(options["pass_pipeline"])
     module = read_module(source, weights)
-    files = weight_files(source, module, weights)
-    from_file = list(module.weights)
+    files = [Path(w).resolve() for w in weights] or weight_files(Path(source), module)
+    known = list(module.weights)
     manager = PassManager(
         passes,
         verify_each=options["verify_each"],
@@ -106,7 +107,7 @@ def command(source: str, output: str, weights: tuple[str, ...], **options: Any) 
     context = PassContext(stop_after=options["stop_after_rewrite"], target=_target(options))
     steps = manager.run(module, context)
     report(options, steps, context)
-    write_module(module, output, from_file)
+    write_module(module, output, known, files[0] if len(files) == 1 else None)
 
 
 def _target(options: dict[str, Any]) -> Any:

@@ -67,24 +67,17 @@ def read_weights(files: Sequence[str]) -> Weights:
     return found
 
 
-def weight_files(source: str, module: Module, given: Sequence[str]) -> list[Path]:
-    """The files that a module's weights come from, for a command that reads it again."""
-    if given:
-        return [Path(file).resolve() for file in given]
-    if source.endswith(".onnx"):
-        return [Path(source).resolve()]
-    return [Path(source).resolve().parent / module.weights.file] if module.weights.file else []
-
-
-def write_module(module: Module, output: str, from_file: Sequence[str]) -> None:
-    """Writes the text to a file with `save_module`, or alone to the standard output (`-`)."""
+def write_module(
+    module: Module, output: str, known: Sequence[str] = (), file: Path | None = None
+) -> None:
+    """Writes the text to a file as `save_module` does, or alone to the standard output (`-`)."""
     from tfc.report.modules import save_module
     from tfc.text import print_module
 
     if output == STDIN:
         click.echo(print_module(module), nl=False)
     else:
-        save_module(module, Path(output), from_file)
+        save_module(module, Path(output), known, file)
 
 
 def dimensions(options: Sequence[str]) -> dict[str, int | tuple[int, int]]:

@@ -8,10 +8,13 @@ from pathlib import Path
 from tfc.ir.core import Module, SymbolRef
 
 
-def save_module(module: Module, path: Path, from_file: Sequence[str] = ()) -> None:
-    """Writes the text, and beside it a safetensors file if it needs weights that no file has.
+def save_module(
+    module: Module, path: Path, known: Sequence[str] = (), file: Path | None = None
+) -> None:
+    """Writes the text, and beside it a safetensors file with the weights that it needs.
 
-    `from_file` are the names of the weights in the file that the module names.
+    There is no new file where the text can name the old one: `file`, which holds the weights
+    `known`, lies where the text looks for it.
     """
     from tfc.report.files import write_file, write_safetensors
     from tfc.text import print_module
@@ -19,11 +22,22 @@ def save_module(module: Module, path: Path, from_file: Sequence[str] = ()) -> No
     names = referenced_weights(module)
     if not names:
         module.weights.file = ""
-    elif not (set(names) <= set(from_file) and (path.parent / module.weights.file).is_file()):
-        file = path.with_suffix(".safetensors")
-        write_safetensors(file, module.weights, names)
-        module.weights.file = file.name
+    elif not (set(names) <= set(known) and _is_same(path.parent / module.weights.file, file)):
+        own = path.with_suffix(".safetensors")
+        write_safetensors(own, module.weights, names)
+        module.weights.file = own.name
     write_file(path, print_module(module))
+
+
+def _is_same(found: Path, file: Path | None) -> bool:
+    return file is not None and found.is_file() and file.is_file() and found.samefile(file)
+
+
+def weight_files(source: Path, module: Module) -> list[Path]:
+    """The files that the weights of a source come from, for a command that reads it again."""
+    if source.suffix == ".onnx":
+        return [source.resolve()]
+    return [source.resolve().parent / module.weights.file] if module.weights.file else []
 
 
 def referenced_weights(module: Module) -> list[str]:

@@ -13,8 +13,22 @@ from tfc.ir.errors import TfcError
 
 
 @dataclass(frozen=True)
+class Gpu:
+    """What a kernel for a GPU has room for.
+
+    `processors` run programs side by side; `shared_bytes` is the memory that one program may share between its
+    threads, `registers` what a thread has.
+    """
+
+    arch: str
+    processors: int
+    shared_bytes: int
+    registers: int = 255
+
+
+@dataclass(frozen=True)
 class Target:
-    """A level of processors.
+    """A level of processors, or a GPU, where `gpu` says what matters and vectors are those of a warp.
 
     `features` are LLVM's, beyond those of `cpu`. `requirements` are the names in /proc/cpuinfo
     that a processor must show. Cache sizes are bytes a core, those usual for the level.
@@ -34,6 +48,7 @@ class Target:
     l3_bytes: int
     requirements: tuple[str, ...]
     elf_machine: int = 62
+    gpu: Gpu | None = None
 
     @property
     def avx512(self) -> bool:
@@ -124,14 +139,43 @@ TARGETS: dict[str, Target] = {
 """By name; of one family, later ones need more."""
 
 
+def _gpu(arch: str, processors: int, shared_bytes: int, l2_bytes: int) -> Target:
+    return Target(
+        name=arch,
+        triple="nvptx64-nvidia-cuda",
+        cpu=arch,
+        features="",
+        vector_bytes=128,
+        vector_registers=255,
+        fma=True,
+        masked_bytes=(1, 2, 4, 8),
+        half_conversions=True,
+        l1_bytes=shared_bytes,
+        l2_bytes=l2_bytes // processors,
+        l3_bytes=l2_bytes,
+        requirements=(),
+        elf_machine=190,
+        gpu=Gpu(arch, processors, shared_bytes),
+    )
+
+
+GPU_TARGETS: dict[str, Target] = {
+    "sm_80": _gpu("sm_80", 108, 163 * _KIB, 40 * _MIB),
+    "sm_90": _gpu("sm_90", 132, 227 * _KIB, 50 * _MIB),
+    "sm_100": _gpu("sm_100", 148, 227 * _KIB, 126 * _MIB),
+}
+"""NVIDIA's, by the name of the architecture; the figures are those of A100, H100 and B200."""
+
+
 def resolve(name: str) -> Target:
     """The target of a name; `host` is the best level that this machine's processor runs."""
     if name == "host":
         return _host()
-    if name not in TARGETS:
-        known = ", ".join(("host", *TARGETS))
-        raise TfcError(f"no target is named {name!r}", hint=f"the targets are {known}")
-    return TARGETS[name]
+    known = TARGETS | GPU_TARGETS
+    if name not in known:
+        names = ", ".join(("host", *known))
+        raise TfcError(f"no target is named {name!r}", hint=f"the targets are {names}")
+    return known[name]
 
 
 def runs_here(target: Target) -> bool:

@@ -57,7 +57,9 @@ class Compiled:
             r"ld\.global\S*?(?:\.v(\d))?\.[bfus](\d+) ", re.sub(r"L1::\w+\.", "", self.ptx)
         ):
             widths[int(vector or 1) * int(bits)] += 1
-        for size in re.findall(r"cp\.async\.c[ag]\.shared\.global\S* \[[^]]*\], \[[^]]*\], (\S+?)[,;]", self.ptx):
+        for size in re.findall(
+            r"cp\.async\.c[ag]\.shared\.global\S* \[[^]]*\], \[[^]]*\], (\S+?)[,;]", self.ptx
+        ):
             widths[8 * int(size, 0)] += 1
         return {str(bits): n for bits, n in sorted(widths.items(), reverse=True)}
 
@@ -134,9 +136,13 @@ def _compiled(source: Source, arch: str, options: dict[str, Any]) -> tuple[Any, 
     log = io.StringIO()
     with _options(), contextlib.redirect_stdout(log):
         try:
-            made = triton.compile(ast, target=GPUTarget("cuda", capability(arch), 32), options=options)
+            made = triton.compile(
+                ast, target=GPUTarget("cuda", capability(arch), 32), options=options
+            )
         except triton.CompilationError as error:
-            raise AssertionError(f"Triton refuses what we printed: {error}\n{source.text}") from error
+            raise AssertionError(
+                f"Triton refuses what we printed: {error}\n{source.text}"
+            ) from error
     return made, log.getvalue()
 
 

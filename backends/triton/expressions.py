@@ -14,8 +14,6 @@ from tfc.ir.core import Kernel
 from tfc.ir.expr import ZERO, Call, Dim, Expr, Monomial, as_expr, extreme, is_nonnegative, simplify
 from tfc.tile import ops as t
 
-LARGEST = 1 << 31  # what a 32-bit index stays below
-
 
 class Expressions:
     """Prints expressions over the variables of one kernel.
@@ -69,7 +67,7 @@ class Expressions:
         single = dict(self._single)
         single |= {v: 0 for v, n in zip((t.ROW, t.COLUMN), logical, strict=True) if n == 1}
         found = as_expr(e).substitute(single)
-        return rejoined(simplify(found, self._at(logical)))
+        return simplify(found, self._at(logical))
 
     def _at(self, logical: tuple[int, int]) -> dict[str, tuple[Expr, Expr]]:
         rows, cols = logical
@@ -140,21 +138,6 @@ def conjunction(masks: Sequence[str]) -> str:
     return " & ".join(dict.fromkeys(masks))
 
 
-def rejoined(e: Expr) -> Expr:
-    """e with n * (x floordiv n) + x mod n written as x."""
-    for monomial, factor in e.terms.items():
-        for atom in monomial:
-            if not isinstance(atom, Call) or atom.op != "mod":
-                continue
-            rest = list(monomial)
-            rest.remove(atom)
-            scale = Expr({tuple(rest): factor})
-            whole = atom.lhs // atom.rhs * atom.rhs * scale
-            if all(e.terms.get(m) == c for m, c in whole.terms.items()):
-                return rejoined(e - whole - Expr({monomial: factor}) + atom.lhs * scale)
-    return e
-
-
 def _holds(e: Expr, ranges: dict[str, tuple[Expr, Expr]]) -> bool:
     return is_nonnegative(simplify(e, ranges), ranges)
 
@@ -170,4 +153,4 @@ def _order(monomial: Monomial, factor: int) -> tuple[int, bool, int, str]:
     return along, factor < 0, -len(monomial), "*".join(monomial)
 
 
-__all__ = ["LARGEST", "Expressions", "conjunction", "padding", "rejoined"]
+__all__ = ["Expressions", "conjunction", "padding"]

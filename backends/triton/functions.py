@@ -25,12 +25,8 @@ LIBDEVICE = (
 HELPERS = {
     "sum_of": "def sum_of(a, b):\n    return a + b",
     "prod_of": "def prod_of(a, b):\n    return a * b",
-    "max_of": (
-        "def max_of(a, b):\n    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)"
-    ),
-    "min_of": (
-        "def min_of(a, b):\n    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)"
-    ),
+    "max_of": ("def max_of(a, b):\n    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)"),
+    "min_of": ("def min_of(a, b):\n    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)"),
     "floor_div": (
         "def floor_div(a, b):\n    return a // b - tl.cast((a % b != 0) & (a < 0), tl.int32)"
     ),
@@ -232,7 +228,9 @@ def cast(x: str, source: DType, to: DType) -> str:
 def _saturated(x: str, source: DType, to: DType) -> str:
     """Toward zero; what is out of range gives the nearest end of it, NaN gives 0."""
     signed = to.kind == "int"
-    low, high = (-(1 << (to.bits - 1)), (1 << (to.bits - 1)) - 1) if signed else (0, (1 << to.bits) - 1)
+    low, high = (
+        (-(1 << (to.bits - 1)), (1 << (to.bits - 1)) - 1) if signed else (0, (1 << to.bits) - 1)
+    )
     if source in (F16, BF16):
         x = f"tl.cast({x}, tl.float32)"
     kind = name_of(to)
@@ -243,4 +241,13 @@ def _saturated(x: str, source: DType, to: DType) -> str:
     return f"tl.where({above}, tl.full((1, 1), {high}, {kind}), {ends})"
 
 
-__all__ = ["HELPERS", "Spelled", "cast", "fits_literal", "literal", "name_of", "signature_of", "spell"]
+__all__ = [
+    "HELPERS",
+    "Spelled",
+    "cast",
+    "fits_literal",
+    "literal",
+    "name_of",
+    "signature_of",
+    "spell",
+]

@@ -156,7 +156,9 @@ class _Printer:
     def refuse(self, op: Op, what: str) -> UnsupportedError:
         """The error of something that Triton does not have."""
         return UnsupportedError(
-            f"{what} on a GPU", where=f"kernel @{self.kernel.name}, {op.name}", hint="place it on a CPU"
+            f"{what} on a GPU",
+            where=f"kernel @{self.kernel.name}, {op.name}",
+            hint="place it on a CPU",
         )
 
     # ---- values as operands

@@ -21,16 +21,28 @@ from tfc.tile.nests.schedule import (
     Schedule,
     WindowSchedule,
 )
+from tfc.tile.nests.schedule_gpu import (
+    GpuAttention,
+    GpuColumns,
+    GpuContraction,
+    GpuMap,
+    GpuRows,
+    GpuWindows,
+    ImplicitProduct,
+)
+from tfc.tile.nests.schedule_gpu import (
+    Launch as GpuLaunch,
+)
 
 SCHEDULES: dict[str, tuple[type[Schedule], ...]] = {
-    "map": (MapSchedule,),
-    "concat": (MapSchedule,),
-    "scan": (MapSchedule,),
-    "reduction": (RowSchedule, ColumnSchedule),
-    "contraction": (ContractionSchedule,),
-    "convolution": (ConvolutionSchedule, WindowSchedule),
-    "pool": (WindowSchedule,),
-    "attention": (AttentionSchedule,),
+    "map": (MapSchedule, GpuMap),
+    "concat": (MapSchedule, GpuMap),
+    "scan": (MapSchedule, GpuMap),
+    "reduction": (RowSchedule, ColumnSchedule, GpuRows, GpuColumns),
+    "contraction": (ContractionSchedule, GpuContraction),
+    "convolution": (ConvolutionSchedule, WindowSchedule, ImplicitProduct, GpuWindows),
+    "pool": (WindowSchedule, GpuWindows),
+    "attention": (AttentionSchedule, GpuAttention),
 }
 
 
@@ -52,9 +64,9 @@ class Lower(Pass):
     After:
     ```mlir
     kernel @map_0(%x0: buffer<64xf32>, %y0: buffer<64xf32, out>) grid(p0 = 1) {
-      %0 = load(%x0) {at = (c)} : tile<1x64xf32>
+      %0 = load(%x0) {at = (c+64*p0)} : tile<1x64xf32>
       %1 = map(%0) {function = "exp"} : tile<1x64xf32>
-      store(%y0, %1) {at = (c)}
+      store(%y0, %1) {at = (c+64*p0)}
     }
     func @main(%x: tensor<64xf32>) -> (%y: tensor<64xf32>) {
       %y = launch(%x) {kernel = @map_0} : tensor<64xf32>
@@ -107,8 +119,15 @@ class _Lowering:
 
 
 def build(op: Fusion, name: str) -> Kernel:
-    """The kernel of a group with its schedule."""
+    """The kernel of a group with its schedule; on a GPU it says how it wants to be launched."""
     schedule = _schedule(op)
+    kernel = _built(op, name, schedule)
+    if isinstance(schedule, GpuLaunch):
+        kernel.attributes |= {"warps": schedule.warps, "stages": schedule.stages}
+    return kernel
+
+
+def _built(op: Fusion, name: str, schedule: Schedule) -> Kernel:
     if op.kind == "map":
         assert isinstance(schedule, MapSchedule)
         return elementwise(name, op.do, schedule)

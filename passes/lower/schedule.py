@@ -41,7 +41,7 @@ class SchedulePass(Pass):
 
     Register tiles of contractions and convolutions come from a cost model: a step of the inner axis costs the
     larger of its multiply-adds and its loads, two of each a cycle, and a shape costs its tiles, ragged ones too.
-    
+
     Before:
     ```mlir
     func @main(%x: tensor<64xf32>) -> (%y: tensor<64xf32>) {
@@ -295,7 +295,16 @@ def _convolution(op: Fusion, target: Target) -> Schedule:
     if not fitting:
         fitting = [(max(1, (target.vector_registers - 3) // (16 // vector) - 1), 16 // vector)]
     rows, vectors = min(fitting, key=cost)
-    return ConvolutionSchedule(min(rows, width), vectors * vector, True, _is_heavy(op))
+    lines = _lines(conv, width, rows)
+    return ConvolutionSchedule(min(rows, width), vectors * vector, lines, _is_heavy(op))
+
+
+def _lines(conv: GraphOp, width: int, rows: int) -> int:
+    """How many output rows a tile of a small image takes: together they reuse each weight more often."""
+    height = conv.results[0].tensor.shape[2]
+    windows = conv.window_taps()  # type: ignore[attr-defined]
+    static = isinstance(height, int) and all(isinstance(w.size, int) for w in windows)
+    return max(1, min(_size(height), rows // width)) if static else 1
 
 
 def _pixels(conv: GraphOp) -> int:

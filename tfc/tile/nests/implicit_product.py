@@ -48,7 +48,7 @@ class _ImplicitProduct:
         self.windows, self.groups, self.schedule = windows, groups, schedule
         self.kind = computed_in(hero.tensor.dtype)
         self.outputs = _in_blocks(hero, 1)
-        self.channels = _in_blocks(weight, 1)
+        self.channels = min(_in_blocks(weight, 1), _in_blocks(x, 1) // groups)
         each = self.outputs // groups
         assert groups == 1 or each % schedule.channels == 0, "a tile's channels are of one group"
 
@@ -95,7 +95,9 @@ class _ImplicitProduct:
     def _operand(self) -> Value:
         """The pixels that one tap reads; outside of the image they are 0, also where x is computed here."""
         nest = self.nest
-        at = [w.place(e, k) for w, e, k in zip(self.windows, self.index[2:], self.taps, strict=True)]
+        at = [
+            w.place(e, k) for w, e, k in zip(self.windows, self.index[2:], self.taps, strict=True)
+        ]
         inside: list[Bound] = [
             (as_expr(0), e, as_expr(w.size)) for w, e in zip(self.windows, at, strict=True)
         ]

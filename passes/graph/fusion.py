@@ -347,7 +347,7 @@ def _build(function: Function, groups: list[Group]) -> None:
     """
     builder = _Builder(function, groups)
     kept = [g for g in groups if g.ops and (g not in builder.views or builder.is_needed(g))]
-    aliases = [g for g in kept if all(isinstance(o, Reshape) for o in g.ops)]
+    aliases = [g for g in kept if all(_is_alias(o) for o in g.ops)]
     for group in kept:
         if group in aliases:
             continue  # the same memory under another shape
@@ -363,6 +363,16 @@ def _build(function: Function, groups: list[Group]) -> None:
         if not any(v.uses for v in op.results):
             op.erase()
     _sort(function.body)
+
+
+def _is_alias(op: Op) -> bool:
+    """Whether an op only gives memory another shape: elements in blocks lie in another order."""
+    return isinstance(op, Reshape) and op.x.tensor.layout is op.result.tensor.layout is None
+
+
+def _is_alias(op: Op) -> bool:
+    """Whether the result is the operand's memory under another shape."""
+    return isinstance(op, Reshape) and op.x.tensor.layout is None
 
 
 def _group_counters(function: Function) -> bool:

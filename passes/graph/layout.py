@@ -13,7 +13,7 @@ from tfc.ops.constant import Constant
 from tfc.ops.convolution import Conv, Pool
 from tfc.ops.linalg import MatMul
 from tfc.ops.shape import Concat
-from tfc.ops.view import Reshape
+from tfc.ops.view import Reshape, Transpose
 from tfc.passes.base import Pass, PassContext, register
 
 BLOCK = 16  # fits every vector width of every target, so that all share the weights
@@ -78,6 +78,7 @@ class _Layouts:
         )
         if convolutions and 2 * fitting >= sum(work) + products:
             self._block(convolutions)
+            self._return_plain()
         for op in self.function.body:
             if isinstance(op, MatMul):
                 self._pack_product(op)
@@ -93,6 +94,18 @@ class _Layouts:
                 )
             elif isinstance(op, Elementwise | Pool) or _joins_blocks(op):
                 self._keep_layout(op)
+
+    def _return_plain(self) -> None:
+        """What leaves the function, or is read by a region, lies plain."""
+        for op in self.function.body:
+            readers = [o for o in op.walk() if op.regions or op.terminator]
+            for reader in readers:
+                for index, value in enumerate(reader.operands):
+                    if value is None or value.tensor.layout is None:
+                        continue
+                    plain = Builder.before_op(op).value(Reshape(value, value.tensor.shape))
+                    plain.name = value.name
+                    reader.set_operand(index, plain)
 
     def _block_convolution(self, op: Conv) -> None:
         if not self.context.allow("block-channels"):

@@ -1,8 +1,9 @@
 """The gate: kernels that the schedule pass laid out, against what a loop of multiply-adds in registers reaches.
 
-`python tests/benchmarks/gate.py [--target NAME] [--seconds S]`. Each graph goes through the pipelines as `tfc compile` takes
-it; its kernels run in process on one core, checked against the interpreter first, then timed in turns with the
-loop and a copy. Times are CPU times of the thread, medians; read differences under 5 % as none.
+`python tests/benchmarks/gate.py [--target NAME] [--seconds S]`. Each graph goes through the
+pipelines as `tfc compile` takes it; its kernels run in process on one core, checked against the
+interpreter first, then timed in turns with the loop and a copy. Times are CPU times of the
+thread, medians; read differences under 5 % as none.
 """
 
 from __future__ import annotations
@@ -65,15 +66,12 @@ def convolution(c: int, o: int, h: int, kernel: int = 3, stride: int = 1) -> Cas
     p = kernel // 2
     out = (h + 2 * p - kernel) // stride + 1
     text = f"""module {{
-  func @main(%x: tensor<1x{c}x{h}x{h}xf32>) -> (%y: tensor<1x{o}x{out}x{out}xf32>) {{
-    %w0 = constant {{value = @w0}} : tensor<{c}x{c}x1x1xf32>
-    %w = constant {{value = @w}} : tensor<{o}x{c}x{kernel}x{kernel}xf32>
-    %b = constant {{value = @b}} : tensor<{o}xf32>
-    %z = conv(%x, %w0) : tensor<1x{c}x{h}x{h}xf32>
-    %h = conv(%z, %w, %b) {{strides = [{stride}, {stride}], low_pads = [{p}, {p}], high_pads = [{p}, {p}]}} : tensor<1x{o}x{out}x{out}xf32>
-    %y = relu(%h) : tensor<1x{o}x{out}x{out}xf32>
-    return %y
-  }}
+  func @main(%x: tensor<1x{c}x{h}x{h}xf32>) -> (%y: tensor<1x{o}x{out}x{out}xf32>) {{ %w0 =
+  constant {{value = @w0}} : tensor<{c}x{c}x1x1xf32> %w = constant {{value = @w}} :
+  tensor<{o}x{c}x{kernel}x{kernel}xf32> %b = constant {{value = @b}} : tensor<{o}xf32> %z =
+  conv(%x, %w0) : tensor<1x{c}x{h}x{h}xf32> %h = conv(%z, %w, %b) {{strides = [{stride},
+  {stride}], low_pads = [{p}, {p}], high_pads = [{p}, {p}]}} : tensor<1x{o}x{out}x{out}xf32> %y =
+  relu(%h) : tensor<1x{o}x{out}x{out}xf32> return %y }}
 }}"""
     flops = 2 * c * o * kernel * kernel * out * out
     return Case(f"convolution {kernel}x{kernel} {c}->{o} at {h} bias relu", text, {}, flops)

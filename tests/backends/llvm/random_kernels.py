@@ -218,6 +218,8 @@ class Generator:
             return self._leaf(dtype, shape)
         choices = [self._map_tile] * 5 + [self._select, self._cast, self._stage, self._reduce]
         choices += [self._turned, self._loop, self._dot, self._gather]
+        if shape == self.plan.shape:
+            choices += [self._window, self._contraction, self._contraction, self._online]
         return self.random.choice(choices)(dtype, shape, depth - 1)
 
     def _leaf(self, dtype: DType, shape: tuple[int, int]) -> Tile:
@@ -397,6 +399,90 @@ class Generator:
         at = C if self.random.random() < 0.5 else as_expr(0)
         value = self._b.load(buffer, at, shape, gather=[(checked, 2)])
         return Tile(value, True)
+
+    def _inner(self) -> tuple[Dim, int]:
+        """The extent of an inner axis, as a dimension and as a number."""
+        number = self.random.choice([0, 1, 7, 8, 16, 20, 33])
+        if self.random.random() < 0.5:
+            return number, number
+        # Another kernel may have drawn the symbol before.
+        number = self.plan.symbols.setdefault("K", number)
+        return symbol("K"), number
+
+    def _window(self, dtype: DType, shape: tuple[int, int], depth: int) -> Tile:
+        """Neighbours along the rows, some of them outside, summed up."""
+        m, n = self.plan.dims
+        size, number = as_expr(m) * n, self.plan.numbers[0] * self.plan.numbers[1]
+        buffer = self._buffer(dtype, size, number)
+        other = self._number(dtype)
+        unroll = self.random.random() < 0.5
+
+        def body(i: Expr, total: Value) -> list[Value]:
+            row = self.row + i - 1
+            bounds = [(0, row, m), (0, self.column, n)]
+            x = self._b.load(buffer, row * n + self.column, shape, bounds, other)
+            name = "or" if dtype == BOOL else "maximum"
+            return [self._b.map(name, total, x)]
+
+        if dtype in (F16, BF16):
+            return self._load(dtype, shape)
+        first = self._spread(self._b.full((1, 1), self._number(dtype), dtype), shape)
+        (total,) = self._b.loop(0, 3, 1, [first], body, unroll=unroll)
+        return Tile(total, True)
+
+    def _contraction(self, dtype: DType, shape: tuple[int, int], depth: int) -> Tile:
+        """Rows times columns over an inner axis in steps, the last of which may be partial."""
+        if dtype not in (F32, F64, I32):
+            return self._load(dtype, shape)
+        (m, n), (mm, nn) = self.plan.dims, self.plan.numbers
+        k, kk = self._inner()
+        step = self.random.choice([1, 4, 8, 16])
+        a = self._buffer(dtype, as_expr(m) * k, mm * kk)
+        b = self._buffer(dtype, as_expr(k) * n, kk * nn)
+        turned = self.random.random() < 0.3
+
+        def body(i: Expr, total: Value) -> list[Value]:
+            inside = [(0, self.row, m), (0, i + C, k)]
+            x = self._b.load(a, self.row * k + i + C, (shape[0], step), inside)
+            if turned:
+                column = self._b.program(1) * shape[1] + R
+                bounds = [(0, i + C, k), (0, column, n)]
+                y = self._b.load(b, column * k + i + C, (shape[1], step), bounds)
+                return [self._b.dot(x, self._b.transpose(y), total)]
+            bounds = [(0, i + R, k), (0, self.column, n)]
+            y = self._b.load(b, (i + R) * n + self.column, (step, shape[1]), bounds)
+            return [self._b.dot(x, y, total)]
+
+        first = self._spread(self._b.full((1, 1), 0, dtype), shape)
+        (total,) = self._b.loop(0, k, step, [first], body)
+        if self.random.random() < 0.5:
+            total = self._b.stage(total)
+        return Tile(total, not dtype.is_float)
+
+    def _online(self, dtype: DType, shape: tuple[int, int], depth: int) -> Tile:
+        """The largest element of each row and a sum, over blocks of an inner axis."""
+        if dtype != F32:
+            return self._load(dtype, shape)
+        (m, _), (mm, _) = self.plan.dims, self.plan.numbers
+        k, kk = self._inner()
+        step = self.random.choice([4, 16])
+        buffer = self._buffer(F32, as_expr(m) * k, mm * kk)
+
+        def body(j: Expr, top: Value, total: Value) -> list[Value]:
+            bounds = [(0, self.row, m), (0, j + C, k)]
+            x = self._b.load(buffer, self.row * k + j + C, (shape[0], step), bounds, -3e38)
+            best = self._b.map("maximum", top, self._b.reduce("max", x))
+            scale = self._b.map("exp", self._b.map("sub", top, best))
+            part = self._b.stage(self._b.map("exp", self._b.map("sub", x, best)))
+            more = self._b.reduce("sum", part)
+            return [best, self._b.map("add", self._b.map("mul", total, scale), more)]
+
+        column = (shape[0], 1)
+        first = self._spread(self._b.full((1, 1), -1e30, F32), column)
+        zero = self._spread(self._b.full((1, 1), 0.0, F32), column)
+        top, total = self._b.loop(0, k, step, [first, zero], body)
+        both = self._b.map("add", self._b.map("minimum", top, 9.0), total)
+        return Tile(self._spread(both, shape), False)
 
     # ---- data
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from tfc.ir.builder import Builder
 from tfc.ir.core import Module, Value
+from tfc.ir.types import TensorType
 from tfc.ops.arithmetic import Add
+from tfc.ops.compose import cast, raised
 from tfc.ops.convolution import Conv
 from tfc.ops.linalg import MatMul
 from tfc.ops.view import Reshape
@@ -60,10 +62,12 @@ def _as_matrices(op: MatMul) -> bool:
 
 
 def _apart_from_bias(op: Conv, bias: Value) -> bool:
+    """Adds the bias afterwards, before the result is rounded to f16 or bf16."""
     b = Builder.before_op(op)
-    spatial = op.x.tensor.rank - 2
-    column = b.value(Reshape(bias, (bias.tensor.shape[0], *[1] * spatial)))
-    plain = b.add(Conv(op.x, op.weight, **op.attributes))
-    plain.result.type = op.result.type
-    op.replace([b.value(Add(plain.result, column))])
+    x, weight, bias = (raised(b, v) for v in (op.x, op.weight, bias))
+    column = b.value(Reshape(bias, (bias.tensor.shape[0], *[1] * (op.x.tensor.rank - 2))))
+    plain = b.value(Conv(x, weight, **op.attributes))
+    shape = op.result.tensor.shape
+    plain.type = TensorType(plain.tensor.dtype, shape, plain.tensor.layout)
+    op.replace([cast(b, b.value(Add(plain, column)), op.x.tensor.dtype)])
     return True

@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 
 from tfc.interpret import Symbols, _input_arrays, _Run, bind_symbols, evaluated
+from tfc.ir.builder import Builder
 from tfc.ir.core import Block, Module, Op
 from tfc.ir.errors import TfcError
 from tfc.ir.types import DType, dtype_of
+from tfc.ops.attention import Attention
 from tfc.ops.base import Elementwise, GraphOp, View
 from tfc.ops.cast import Cast
 from tfc.ops.indexing import Indexing
@@ -118,7 +120,10 @@ class NoisyRun(_Run):
         size = np.asarray(_widened(bare, finite))
         error = kind.sum_epsilon * (1 + 0.5 * np.sqrt(_terms(op, arrays, moved))) * size
         jump = np.where(self.generator.random(moved.shape) < 0.5, np.nan, 1.0)
-        return np.where(size > kind.sum_largest, jump, moved + self._uniform(moved.shape) * error)
+        open_ = size > kind.sum_largest
+        if op.name == "conv":
+            open_ = open_ | _pads_infinities(bare, arrays)
+        return np.where(open_, jump, moved + self._uniform(moved.shape) * error)
 
     def _unrounded(self, op: GraphOp, arrays: list[Array], moved: Array, wide: Array) -> Array:
         """A 16-bit result may stay in f32 inside of a kernel: overflow then comes later or never."""
@@ -139,6 +144,15 @@ def _widened(op: GraphOp, arrays: list[Array]) -> Any:
 def _with_absent(op: GraphOp, arrays: list[Array]) -> list[Array | None]:
     given = iter(arrays)
     return [None if v is None else next(given) for v in op.operands]
+
+
+def _pads_infinities(op: GraphOp, arrays: list[Array]) -> Array:
+    """Where a weight that is no number meets padding, whose product with it code may leave out."""
+    weight = (~np.isfinite(arrays[1].astype(np.float64))).astype(np.float64)
+    bias = [np.zeros(a.shape) for a in arrays[2:]]
+    met = np.asarray(_widened(op, [np.ones(arrays[0].shape), weight, *bias]))
+    total = weight.sum(tuple(range(1, weight.ndim)))
+    return met < total.reshape(-1, *[1] * (weight.ndim - 2))
 
 
 def _terms(op: GraphOp, arrays: list[Array], result: Array) -> int:
@@ -164,7 +178,12 @@ def decomposed(module: Module) -> Module:
     from tfc.passes.base import PassContext, find_pass
 
     copy = clone_module(module)
-    find_pass("decompose")().run(copy, PassContext())
+    decompose, context = find_pass("decompose")(), PassContext()
+    decompose.run(copy, context)
+    for op in copy.main.body:
+        if isinstance(op, Attention):
+            op.replace(op.decompose(Builder.before_op(op)))
+    decompose.run(copy, context)
     return copy
 
 

@@ -94,15 +94,11 @@ class _Attention:
         return self.index[self.batch]
 
     def _at(self, value: Value, row: Expr, column: str) -> list[Expr]:
-        """The index of an operand at a row and a column; its leading axes may broadcast."""
+        """The index of an operand at a row and a column; it may broadcast, a mask of rank 0 or 1 too."""
         shape = value.tensor.shape
-        leading = len(shape) - 2
-        own = self.index[self.batch - leading : self.batch]
-        at = [as_expr(0) if n == 1 else e for n, e in zip(shape[:leading], own, strict=True)]
-        last = [row, symbol(column)]
-        return at + [
-            as_expr(0) if n == 1 else e for n, e in zip(shape[leading:], last, strict=True)
-        ]
+        whole = [*self.index[: self.batch], row, symbol(column)]
+        own = whole[len(whole) - len(shape) :]
+        return [as_expr(0) if n == 1 else e for n, e in zip(shape, own, strict=True)]
 
     def _scores(self, query: Value, first: Expr, keys: int) -> Value:
         """exp's argument: keys on the rows, queries along the columns; -inf where there is no key."""

@@ -365,6 +365,11 @@ def _build(function: Function, groups: list[Group]) -> None:
     _sort(function.body)
 
 
+def _is_alias(op: Op) -> bool:
+    """Whether the result is the operand's memory under another shape."""
+    return isinstance(op, Reshape) and op.x.tensor.layout is None
+
+
 def _group_counters(function: Function) -> bool:
     """Counters and sizes that are read in memory become kernels of their own; copied ones go."""
     counters = [op for op in function.body if _is_free(op) and not isinstance(op, Constant)]

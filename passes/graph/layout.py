@@ -13,7 +13,7 @@ from tfc.ops.constant import Constant
 from tfc.ops.convolution import Conv, Pool
 from tfc.ops.linalg import MatMul
 from tfc.ops.shape import Concat
-from tfc.ops.view import Reshape, Transpose
+from tfc.ops.view import Reshape
 from tfc.passes.base import Pass, PassContext, register
 
 BLOCK = 16  # fits every vector width of every target, so that all share the weights

@@ -11,8 +11,8 @@ from tfc.backends.llvm.vmath_value import Value
 
 ONE_F32 = 4.0
 """erf of this and of anything larger rounds to 1."""
-CENTRE = 2.59375
-"""About where ERF_LARGE is expanded."""
+CENTRE = 2.5500710010528564
+"""Where ERF_LARGE is expanded: erf is a number of f32 there, to 35 bits."""
 ONE_F64 = 6.0
 ZERO = {"f64": 27.3, "short": 10.1}
 """erfc of anything larger rounds to 0."""
@@ -23,7 +23,7 @@ def erf(b: Body, x: Value) -> Value:
         return erf_by_table(b, x)
     if x.type == "f32":
         t = b.at_most(abs(x), ONE_F32)
-        small, large = t < 1.2, b.polynomial(t - CENTRE, ERF_LARGE)
+        small, large = t < 1.1, b.polynomial(t - CENTRE, ERF_LARGE)
     else:
         t = b.at_most(abs(x), ONE_F64)
         small, large = t < 1.0, 1.0 - _erfc_of_large(b, t)

@@ -149,7 +149,10 @@ def _exp(b: Body, x: Value, bounded: Value) -> Value:
     shifted = b.fma(bounded, LOG2_E, x.format.shifter)
     n = shifted - x.format.shifter
     f = _remainder(b, bounded, n, 1.0)
-    mantissa = b.polynomial(f, (1.0, 1.0, *EXP[x.type]))
+    if b.has_fma:
+        mantissa = b.polynomial(f, (1.0, 1.0, *EXP[x.type]))
+    else:  # Horner's last steps would round larger numbers
+        mantissa = 1.0 + (f * f * b.polynomial(f, EXP[x.type]) + f)
     return scale(b, b.select(x < limits.exp_zero, 0.0, mantissa), n)
 
 
@@ -185,12 +188,13 @@ def _ratio_to_successor(b: Body, h: Value) -> Value:
     successor = h + 1.0
     error = h - (successor - 1.0)
     if b.fills_registers(h) and h.type == "f32":  # half the time of a division
-        reciprocal = b.avx512_call(
-            "f32", "rcp14.ps", successor, "{register} zeroinitializer", "i16 -1"
-        )
+        rest = ("{register} zeroinitializer", "i16 -1")
+        reciprocal = b.avx512_call("f32", "rcp14.ps", successor, *rest)
         quotient = h * reciprocal
-        rest = b.fma(-error, quotient, b.fma(-successor, quotient, h))
-        return b.fma(rest, reciprocal, quotient)
-    quotient = h / successor
-    reciprocal = b.at_least((1.0 - 2.0**-12) - quotient, 0.0)  # rough, and 0 where no error matters
-    return quotient - quotient * error * reciprocal
+    else:
+        quotient = h / successor
+        reciprocal = b.at_least((1.0 - 2.0**-12) - quotient, 0.0)  # rough; 0 where no error matters
+    if not b.has_fma:
+        return quotient - quotient * error * reciprocal
+    remainder = b.fma(-error, quotient, b.fma(-successor, quotient, h))
+    return b.fma(remainder, reciprocal, quotient)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfc.backends.llvm.vmath_body import Body
-from tfc.backends.llvm.vmath_coefficients import LOG, SOFTPLUS
+from tfc.backends.llvm.vmath_coefficients import LOG
 from tfc.backends.llvm.vmath_double import (
     Pair,
     ordered_sum,
@@ -80,11 +80,11 @@ def log1p(b: Body, x: Value) -> Value:
 
 
 def softplus(b: Body, x: Value) -> Value:
-    """log(1 + exp(x)) = max(x, 0) + log(1 + e) with e = exp(-|x|)."""
+    """max(x, 0) + log(1 + e) with e = exp(-|x|); 1 + e = 2 (1 + (e - 1) / 2) where e > 1/2."""
     e = exp_of_negative(b, -abs(x))
-    if x.type == "f64":
-        return b.at_least(x, 0.0) + log1p(b, e)
-    return b.at_least(x, 0.0) + b.fma(e * e, b.polynomial(e, SOFTPLUS), e)
+    large = e > 0.5
+    f = b.select(large, (e - 1.0) * 0.5, e)
+    return b.at_least(x, 0.0) + _log(b, b.select(large, x.like(1.0), 0.0), f)
 
 
 def asinh(b: Body, x: Value) -> Value:

@@ -2,9 +2,9 @@
 
 g(t) = erf(t) / t or tanh(t) / t is smooth over the whole range, so small arguments need no case of
 their own. The range is cut into 16 or 32 intervals. In each, with f = t - c,
-g(t) = c0 + f (c1 + f (c2 + ... + f c5)), where the centre c is a place near the middle at which g is
-a number of f32 to 31 bits, so that x c0 + x f (...) rounds little more than once. The polynomials
-are minimax (Remez) in the error relative to g.
+g(t) = c0 + f (c1 + f (c2 + ... + f c5)), where the centre c is a place near the middle at which g
+is a number of f32 to 31 bits, so that x c0 + x f (...) rounds little more than once. The
+polynomials are minimax (Remez) in the error relative to g.
 """
 
 from __future__ import annotations

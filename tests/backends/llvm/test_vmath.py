@@ -359,7 +359,7 @@ def test_intrinsics_fit_the_target(fma: bool) -> None:
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("function", ["exp", "tanh", "erf", "log", "sigmoid"])
 def test_is_accurate_for_every_number(function: str, target: str) -> None:
-    """All 2^32 numbers of f32: about four minutes each."""
+    """All 2^32 numbers of f32: about two minutes each."""
     special = pytest.importorskip("scipy.special")
     reference = (
         special.erf if function == "erf" else REFERENCE.get(function, getattr(np, function, None))
@@ -371,6 +371,10 @@ def test_is_accurate_for_every_number(function: str, target: str) -> None:
         x = (np.arange(chunk, dtype=np.uint32) + np.uint32(first)).view(np.float32)
         with np.errstate(all="ignore"):
             expected = reference(x.astype(np.float64))
-        result = run(function, "f32", target, 16, x)
-        error = errors(result, expected)
-        assert error.max() <= BOUND, described((x,), result, expected, error)
+            result = run(function, "f32", target, 16, x)
+            sure = np.abs(result - expected) <= np.abs(expected) * 2.0**-23
+        doubtful = ~sure | (expected == 0)
+        if doubtful.any():  # 2^-23 of a number is at most two units in its last place
+            few, given, right = x[doubtful], result[doubtful], expected[doubtful]
+            error = errors(given, right)
+            assert error.max() <= BOUND, described((few,), given, right, error)

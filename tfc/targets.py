@@ -16,8 +16,8 @@ from tfc.ir.errors import TfcError
 class Gpu:
     """What a kernel for a GPU has room for.
 
-    `processors` run programs side by side; `shared_bytes` is the memory that one program may share between its
-    threads, `registers` what a thread has.
+    `processors` run programs side by side; `shared_bytes` is the memory that one program may share
+    between its threads, `registers` what a thread has.
     """
 
     arch: str
@@ -28,7 +28,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Target:
-    """A level of processors, or a GPU, where `gpu` says what matters and vectors are those of a warp.
+    """A level of processors, or a GPU: `gpu` says what matters, and vectors are a warp's.
 
     `features` are LLVM's, beyond those of `cpu`. `requirements` are the names in /proc/cpuinfo
     that a processor must show. Cache sizes are bytes a core, those usual for the level.

@@ -16,7 +16,8 @@ from tfc.passes.base import Pass, PassContext, changes, register
 class Decompose(Pass):
     """Replaces each composite by the ops that its class says, until only primitives are left.
 
-    So is an attention that has no kernel. Those named in `keep` stay, as in `decompose{keep=softmax+gelu}`.
+    So is an attention that has no kernel. Those named in `keep` stay, as in
+    `decompose{keep=softmax+gelu}`.
 
     Before:
     ```mlir

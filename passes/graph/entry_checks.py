@@ -15,8 +15,8 @@ from tfc.passes.base import Pass, PassContext, register
 class EntryChecks(Pass):
     """Collects the assumptions of all ops in attributes of their function.
 
-    `check_sides` holds the two sides of each, `check_texts` the relation and what it is about; later passes may
-    rewrite the ops.
+    `check_sides` holds the two sides of each, `check_texts` the relation and what it is about;
+    later passes may rewrite the ops.
 
     Before:
     ```mlir
@@ -27,7 +27,9 @@ class EntryChecks(Pass):
     ```
     After:
     ```mlir
-    func @main(%x: tensor<Sxf32>, %y: tensor<Txf32>) -> (%z: tensor<Sxf32>) {check_sides = [(S), (T)], check_texts = ["== add: C2: (S) and (T) do not broadcast"]} {
+    func @main(%x: tensor<Sxf32>, %y: tensor<Txf32>) -> (%z: tensor<Sxf32>)
+        {check_sides = [(S), (T)],
+         check_texts = ["== add: C2: (S) and (T) do not broadcast"]} {
       %z = add(%x, %y) : tensor<Sxf32>
       return %z
     }

@@ -1,4 +1,4 @@
-"""layout: chooses how tensors lie in memory: channels in blocks for convolutions, packed weights."""
+"""layout: how tensors lie in memory: channels in blocks for convolutions, packed weights."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ FEW_CHANNELS = 8  # up to so many, the operand is read as it is
 class LayoutPass(Pass):
     """Gives tensors layouts; their meaning stays that of the plain type.
 
-    Convolutions over two axes of f32 write channels in blocks of 16, elementwise ops and pools keep the layout of
-    what they read, everything else reads any layout and writes plain. Weights that are constants are packed
-    when the bundle is written: `constant` with a layout. Grouped 1x1 convolutions whose groups are no whole blocks
-    become matrix products. If most of the work is in convolutions that do not fit blocks, all stays plain.
+    Convolutions over two axes of f32 write channels in blocks of 16, elementwise ops and pools keep
+    the layout of what they read, everything else reads any layout and writes plain. Weights that
+    are constants are packed when the bundle is written: `constant` with a layout. Grouped 1x1
+    convolutions whose groups are no whole blocks become matrix products. If most of the work is in
+    convolutions that do not fit blocks, all stays plain.
 
     Before:
     ```mlir

@@ -1,4 +1,4 @@
-"""parallelize: says how many programs of a kernel make a task that is worth a thread's attention."""
+"""parallelize: how many programs of a kernel make a task worth a thread's attention."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ HEAVY = {"exp": 8, "erf": 24, "tanh": 22, "log": 12, "sigmoid": 16, "pow": 40, "
 class Parallelize(Pass):
     """Writes the attribute `grain` of each kernel, from an estimate of what one program costs.
 
-    Programs of a grid are independent, so that any number of them makes a task; the run divides the grid into a
-    few tasks for each thread, but into none that is smaller than the grain.
+    Programs of a grid are independent, so that any number of them makes a task; the run divides the
+    grid into a few tasks for each thread, but into none that is smaller than the grain.
 
     Before:
     ```mlir

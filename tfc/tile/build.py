@@ -1,4 +1,4 @@
-"""A builder of kernels: tile ops with broadcasting of numbers, loops, and names of index variables."""
+"""A builder of kernels: tile ops where numbers broadcast, loops, names of index variables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ R, C = symbol(t.ROW), symbol(t.COLUMN)
 
 
 class KernelBuilder(Builder):
-    """Builds one kernel. `program(i)` are the grid variables; `r` and `c` stand for the axes of a tile."""
+    """Builds one kernel.
+
+    `program(i)` are the grid variables; `r` and `c` stand for the axes of a tile.
+    """
 
     def __init__(self, name: str, buffers: dict[str, BufferType], grid: Sequence[Dim]) -> None:
         body = Block(buffers.values(), buffers)
@@ -109,7 +112,7 @@ class KernelBuilder(Builder):
         *,
         unroll: bool = False,
     ) -> list[Value]:
-        """body(index, *carried) gives the next carried values. A loop of one trip leaves only its body."""
+        """body(index, *carried) gives the next carried values. Of a single trip only it is left."""
         first, last = as_expr(start).constant, as_expr(stop).constant
         if first is not None and last is not None and first + step >= last > first:
             return list(body(as_expr(first), *inits) or ())

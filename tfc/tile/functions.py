@@ -1,7 +1,7 @@
 """The elementwise functions of tiles: their arity, the type of their result, and what they compute.
 
-Semantics are those of the graph op of the same name (`tfc/ops/elementwise.py`). Functions on f16 and bf16
-do not exist: kernels cast to f32, compute, and round once at the store.
+Semantics are those of the graph op of the same name (`tfc/ops/elementwise.py`). Functions on f16
+and bf16 do not exist: kernels cast to f32, compute, and round once at the store.
 """
 
 from __future__ import annotations
@@ -54,4 +54,4 @@ FUNCTIONS: dict[str, Function] = {
     **{n: Function(2, _ANY, "bool") for n in ("less", "less_equal", "greater", "greater_equal")},
     "fma": Function(3, _FLOAT),  # a * b + c, rounded once where the target can
 }
-"""`select(bool, x, y)` and `cast` are ops of their own, since their types do not follow this scheme."""
+"""`select(bool, x, y)` and `cast` are ops: their types do not follow this scheme."""

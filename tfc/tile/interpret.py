@@ -1,8 +1,8 @@
 """Runs a kernel in numpy: what compiled kernels are compared with.
 
 Each op is computed a tile at a time, each program of the grid one after another. Accesses are
-checked: one outside of its buffer, a read of an output and (`exclusive`) two programs that touch one
-element of an output are mistakes of the kernel and fail an assert.
+checked: one outside of its buffer, a read of an output and (`exclusive`) two programs that touch
+one element of an output are mistakes of the kernel and fail an assert.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """A kernel builder that knows the group of graph ops that it lowers.
 
-A `Nest` evaluates values of the group where they are needed: `pull(value, index)` gives the tile of a value at
-a logical index, which is a list of expressions over *axes* (named index variables with a range, `y0`, `k1`).
-Where an axis runs in the kernel (`y1 = p0*8 + r`) is its placement; address expressions are simplified with the
-ranges of the axes first, and again once the placement has been put in, so that index maps of views, layouts
-and broadcasts fold away. Elementwise ops, views and loads of operands thus fuse into any kernel without code of
-their own.
+A `Nest` evaluates values of the group where they are needed: `pull(value, index)` gives the tile of
+a value at a logical index, which is a list of expressions over *axes* (named index variables with a
+range, `y0`, `k1`). Where an axis runs in the kernel (`y1 = p0*8 + r`) is its placement; address
+expressions are simplified with the ranges of the axes first, and again once the placement has been
+put in, so that index maps of views, layouts and broadcasts fold away. Elementwise ops, views and
+loads of operands thus fuse into any kernel without code of their own.
 
-Always holds: f16 and bf16 are computed in f32 and rounded once at the store; a tile has extent 1 along an
-axis of the tile that its index does not use; an access that the placement can take out of range is bounded.
+Always holds: f16 and bf16 are computed in f32 and rounded once at the store; a tile has extent 1
+along an axis of the tile that its index does not use; an access that the placement can take out of
+range is bounded.
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ class Nest(KernelBuilder):
     def join(self, names: Sequence[str], extent: Dim) -> None:
         """Makes adjacent axes one run: whoever places the last of them places all.
 
-        Every access must walk them as one (`find_runs`): then the run's position in the last axis, and 0 in
-        the others, gives the same addresses.
+        Every access must walk them as one (`find_runs`): then the run's position in the last axis,
+        and 0 in the others, gives the same addresses.
         """
         if len(names) > 1:
             self._joined[names[-1]] = list(names[:-1]), as_expr(extent)
@@ -146,7 +147,7 @@ class Nest(KernelBuilder):
 
     @contextmanager
     def ranged(self, variable: Expr, start: Dim, stop: Dim, step: int = 1) -> Iterator[None]:
-        """Says that a loop variable runs from `start` to `stop` by `step`; a number needs no range."""
+        """Says that a loop variable runs from `start` to `stop` by `step`; a number need not."""
         if not variable.symbols():
             yield
             return
@@ -196,12 +197,12 @@ class Nest(KernelBuilder):
         return [b for b in [*self.place_bounds(*used), *guards] if not self._proved(b)]
 
     def _concerns(self, e: Expr, symbols: set[str]) -> bool:
-        """Whether a guard over e is about an index of these symbols; one with no free axis always is."""
+        """Whether a guard over e is about an index of these symbols, as with no free axis."""
         free = set(e.substitute(self._single).symbols())
         return not free or not symbols.isdisjoint(free)
 
     def place_bounds(self, *used: Expr) -> list[Bound]:
-        """The bounds of the axes that these expressions use, where their placement may leave them."""
+        """The bounds of the axes that these expressions use, if their placement may leave them."""
         names = dict.fromkeys(a for e in used for a in e.symbols() if a in self.places)
         out: list[Bound] = []
         for name in names:

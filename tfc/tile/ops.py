@@ -1,13 +1,15 @@
 """The tile ops: what the body of a kernel is made of.
 
 A tile is a rank-2 value of static logical shape (rows, cols); a backend pads it as it likes. Index
-expressions are attributes: polynomials over dimensions (capitals), grid variables (`p0`, ...), loop variables
-(`i0`, ...) and the two axis variables of an access, `r` (row) and `c` (column) of the tile. Bounds are triples
-(lo, e, hi) laid end to end in `where`: an element counts if lo <= e < hi for each.
+expressions are attributes: polynomials over dimensions (capitals), grid variables (`p0`, ...), loop
+variables (`i0`, ...) and the two axis variables of an access, `r` (row) and `c` (column) of the
+tile. Bounds are triples (lo, e, hi) laid end to end in `where`: an element counts if lo <= e < hi
+for each.
 
-Always holds: values are SSA; buffers do not alias, and outputs are not read, except one whose mode is
-"inout", of which each program touches its own elements only; every point of the grid is independent of the
-others. Loads, maps and transposes are lazy: a backend may compute them where they are used, or not at all.
+Always holds: values are SSA; buffers do not alias, and outputs are not read, except one whose mode
+is "inout", of which each program touches its own elements only; every point of the grid is
+independent of the others. Loads, maps and transposes are lazy: a backend may compute them where
+they are used, or not at all.
 """
 
 from __future__ import annotations
@@ -77,7 +79,10 @@ class Load(TileOp, name="load"):
 
 
 class Store(TileOp, name="store"):
-    """Writes the elements of a tile that are in bounds; a value of extent 1 broadcasts to `rows` and `cols`."""
+    """Writes the elements of a tile that are in bounds.
+
+    A value of extent 1 broadcasts to `rows` and `cols`.
+    """
 
     effects: ClassVar[Effect] = Effect.WRITE
     buffer: Value = operand()
@@ -127,7 +132,10 @@ class InBounds(TileOp, name="in_bounds"):
 
 
 class Map(TileOp, name="map"):
-    """An elementwise function of `tfc/tile/functions.py`; operands broadcast and have one element type."""
+    """An elementwise function of `tfc/tile/functions.py`.
+
+    Operands broadcast and have one element type.
+    """
 
     operand_values: list[Value] = variadic()
     function: str = attribute("str")
@@ -170,7 +178,7 @@ class TileCast(TileOp, name="tile_cast"):
 
 
 class Reduce(TileOp, name="reduce"):
-    """Reduces the columns (axis 1) or the rows (axis 0) of a tile to extent 1: sum, prod, max or min.
+    """Reduces the columns (axis 1) or rows (axis 0) of a tile to extent 1: sum, prod, max or min.
 
     max and min give NaN if any element is NaN. f32 sums may be reassociated.
     """
@@ -190,7 +198,8 @@ class Reduce(TileOp, name="reduce"):
 class Dot(TileOp, name="dot"):
     """a (MxK) times b (KxN) plus the accumulator, in the accumulator's type (default: that of a).
 
-    Products of f16, bf16 and 8-bit integers accumulate in an f32 or i32 accumulator, which must be given.
+    Products of f16, bf16 and 8-bit integers accumulate in an f32 or i32 accumulator, which must be
+    given.
     """
 
     a: Value = operand()
@@ -229,8 +238,8 @@ class Stage(TileOp, name="stage"):
 class WrapIndex(TileOp, name="wrap_index"):
     """Counts negative indices from the end of an axis of `size`; out of range is a run-time error.
 
-    After an error the value is 0, so that no access leaves its buffer. Elements out of `where` are not
-    checked and give 0.
+    After an error the value is 0, so that no access leaves its buffer. Elements out of `where` are
+    not checked and give 0.
     """
 
     effects: ClassVar[Effect] = Effect.WRITE
@@ -246,11 +255,11 @@ class WrapIndex(TileOp, name="wrap_index"):
 
 
 class For(TileOp, name="for"):
-    """A counted loop with carried tiles: `index` runs from `start` below `stop` by `step` (a positive int).
+    """A counted loop with carried tiles: `index` runs from `start` below `stop` by `step` > 0.
 
-    `%s = for(%z) {index = "i0", start = 0, stop = (K), step = 8} : tile<8x16xf32> do(%a: tile<8x16xf32>)
-    { ... next(%b) }`. Carried tiles that fit the registers stay there; larger ones live in scratch.
-    `unroll` asks for straight code.
+    `%s = for(%z) {index = "i0", start = 0, stop = (K), step = 8} : tile<8x16xf32>
+    do(%a: tile<8x16xf32>) { ... next(%b) }`. Carried tiles that fit the registers stay there;
+    larger ones live in scratch. `unroll` asks for straight code.
     """
 
     inits: list[Value] = variadic()

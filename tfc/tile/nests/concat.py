@@ -1,4 +1,4 @@
-"""Joining tensors along an axis: each part is copied to its place, with whatever is fused before it."""
+"""Joining tensors along an axis: each part goes to its place, with what is fused before it."""
 
 from __future__ import annotations
 

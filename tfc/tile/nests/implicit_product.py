@@ -1,7 +1,8 @@
-"""Convolution as one product of matrices, for targets with large tiles: rows are pixels, columns output channels.
+"""Convolution as one product of matrices, for large tiles: pixels by output channels.
 
-The pixels of all images are one run, so that small images fill a tile too. The inner axis is every tap of the
-kernel's window and every input channel, in one loop; what a window reads outside of an image is bounded.
+The pixels of all images are one run, so that small images fill a tile too. The inner axis is every
+tap of the kernel's window and every input channel, in one loop; what a window reads outside of an
+image is bounded.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def implicit_product(
     groups: int,
     schedule: ImplicitProduct,
 ) -> Kernel:
-    """hero[n, o, ...] = sum over c and taps of x[n, g*C + c, ...] * weight[o, c, ...], in any layout."""
+    """hero[n, o, ...] = the sum over c and taps of x[n, g*C + c, ...] * weight[o, c, ...]."""
     return _ImplicitProduct(name, group, hero, x, weight, windows, groups, schedule).build()
 
 
@@ -93,7 +94,7 @@ class _ImplicitProduct:
             return nest.dot(nest.cast(a, self.kind), nest.cast(b, self.kind), acc)
 
     def _operand(self) -> Value:
-        """The pixels that one tap reads; outside of the image they are 0, also where x is computed here."""
+        """The pixels that one tap reads: 0 outside of the image, also where x is computed here."""
         nest = self.nest
         at = [
             w.place(e, k) for w, e, k in zip(self.windows, self.index[2:], self.taps, strict=True)

@@ -1,8 +1,8 @@
 """Reductions over axes, several over the same axes in one kernel: sums, softmax, normalisations.
 
-The domain is the shape that is reduced. Where its innermost axis is reduced, a tile holds rows of it and is
-reduced along the columns; else the lanes stay on the kept innermost axis and the reduced axes lie on the rows
-and in loops.
+The domain is the shape that is reduced. Where its innermost axis is reduced, a tile holds rows of
+it and is reduced along the columns; else the lanes stay on the kept innermost axis and the reduced
+axes lie on the rows and in loops.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Domain:
 def reduction(
     name: str, group: Block, reductions: Sequence[Reduction], schedule: RowSchedule | ColumnSchedule
 ) -> Kernel:
-    """A kernel of all reductions of a group, which share the domain and the axes, and what follows."""
+    """A kernel of all reductions of a group, of one domain and axes, and what follows."""
     runs = domain_runs(name, group, reductions)
     nest = Nest(name, group)
     domain = _domain(nest, reductions[0], runs)

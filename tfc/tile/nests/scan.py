@@ -20,7 +20,10 @@ def cumulative_sum(
     reverse: bool,
     schedule: MapSchedule,
 ) -> Kernel:
-    """hero[..., i, ...] = sum of x[..., j, ...] over j <= i (j < i if exclusive; from the end if reverse)."""
+    """hero[..., i, ...] = the sum of x[..., j, ...] over j <= i.
+
+    Over j < i if exclusive; from the end if reverse.
+    """
     nest = Nest(name, group)
     shape = hero.tensor.shape
     index = [nest.axis(f"y{i}", n) for i, n in enumerate(shape)]

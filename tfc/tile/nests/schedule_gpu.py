@@ -1,4 +1,4 @@
-"""Schedules for GPUs: those of the CPU with the warps of a program and the stages of its loops added."""
+"""Schedules for GPUs: those of CPUs, with the warps of a program and stages of its loops."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ class GpuAttention(Launch, AttentionSchedule):
 
 @dataclass(frozen=True)
 class ImplicitProduct(Launch):
-    """A convolution as a product of matrices: `pixels` of an image by `channels`, `depth` input channels a step."""
+    """A convolution as a product of matrices.
+
+    `pixels` of an image by `channels`, `depth` input channels a step.
+    """
 
     pixels: int = 128
     channels: int = 64

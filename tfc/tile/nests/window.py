@@ -1,7 +1,7 @@
-"""Folds over windows of spatial axes, in any layout: pools, and convolutions without a better kernel.
+"""Folds over windows of spatial axes, in any layout: pools, and convolutions of any kind.
 
-Output axes are placed as in an elementwise kernel; the taps are loops. What a window reads outside of the
-operand is bounded.
+Output axes are placed as in an elementwise kernel; the taps are loops. What a window reads outside
+of the operand is bounded.
 """
 
 from __future__ import annotations

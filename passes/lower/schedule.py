@@ -295,16 +295,7 @@ def _convolution(op: Fusion, target: Target) -> Schedule:
     if not fitting:
         fitting = [(max(1, (target.vector_registers - 3) // (16 // vector) - 1), 16 // vector)]
     rows, vectors = min(fitting, key=cost)
-    lines = _lines(conv, width, rows)
-    return ConvolutionSchedule(min(rows, width), vectors * vector, lines, _is_heavy(op))
-
-
-def _lines(conv: GraphOp, width: int, rows: int) -> int:
-    """How many output rows a tile of a small image takes: together they reuse each weight more often."""
-    height = conv.results[0].tensor.shape[2]
-    windows = conv.window_taps()  # type: ignore[attr-defined]
-    static = isinstance(height, int) and all(isinstance(w.size, int) for w in windows)
-    return max(1, min(_size(height), rows // width)) if static else 1
+    return ConvolutionSchedule(min(rows, width), vectors * vector, _is_heavy(op))
 
 
 def _pixels(conv: GraphOp) -> int:

@@ -83,14 +83,10 @@ class ContractionSchedule(Schedule):
 
 @dataclass(frozen=True)
 class ConvolutionSchedule(Schedule):
-    """Register tiles of `pixels` of an output row x `channels`.
-
-    `peel` emits the tiles at the left and right border apart, so that no mask is left inside.
-    """
+    """Register tiles of `pixels` of an output row x `channels`."""
 
     pixels: int = 14
     channels: int = 32
-    peel: bool = True
     stage_output: bool = False
 
 

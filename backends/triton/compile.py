@@ -1,7 +1,9 @@
-"""Compiles printed kernels to GPU code: no GPU, no torch, no driver; the same bytes for the same source.
+"""Compiles printed kernels to GPU code: no GPU, no torch, no driver; the same bytes for the same
+source.
 
-Triton is called with an explicit target, without line information (which would hold paths) and without fusing
-multiplications and additions that the kernel keeps apart. What ptxas says of registers and spills is kept.
+Triton is called with an explicit target, without line information (which would hold paths) and
+without fusing multiplications and additions that the kernel keeps apart. What ptxas says of
+registers and spills is kept.
 """
 
 from __future__ import annotations
@@ -34,9 +36,10 @@ _LOCK = threading.Lock()  # Triton's options and its log are those of the proces
 class Compiled:
     """GPU code of one kernel and what it takes to run.
 
-    `registers` are those of a thread; `spills` the bytes that a thread stores to memory and loads from there for
-    want of registers; `stack` the bytes of its frame; `shared` the bytes of a program's shared memory. The arguments
-    of the launch are those of `source`, then Triton's two scratch pointers, which are null.
+    `registers` are those of a thread; `spills` the bytes that a thread stores to memory and loads
+    from there for want of registers; `stack` the bytes of its frame; `shared` the bytes of a
+    program's shared memory. The arguments of the launch are those of `source`, then Triton's two
+    scratch pointers, which are null.
     """
 
     source: Source
@@ -51,7 +54,9 @@ class Compiled:
 
     @property
     def load_widths(self) -> dict[str, int]:
-        """How many loads from global memory there are of each width in bits, copies to shared memory too."""
+        """How many loads from global memory there are of each width in bits, copies to shared
+        memory too.
+        """
         widths: Counter[int] = Counter()
         for vector, bits in re.findall(
             r"ld\.global\S*?(?:\.v(\d))?\.[bfus](\d+) ", re.sub(r"L1::\w+\.", "", self.ptx)
@@ -158,7 +163,9 @@ def _function(source: Source) -> Any:
 
 @contextlib.contextmanager
 def _options() -> Iterator[None]:
-    """Triton's own settings: nothing is read from a cache or from the environment, nothing is left behind."""
+    """Triton's own settings: nothing is read from a cache or from the environment, nothing is left
+    behind.
+    """
     from triton import knobs
 
     with (

@@ -1,8 +1,8 @@
 """Index expressions and bounds as Triton text.
 
-The axis variables `r` and `c` become ranges of the padded extent, laid along the rows and the columns; they are
-named after it (`r64`, `c32`) and made once at the top of the kernel. Parts of an expression that are known for the
-whole program come first, so that Triton adds them as scalars.
+The axis variables `r` and `c` become ranges of the padded extent, laid along the rows and the
+columns; they are named after it (`r64`, `c32`) and made once at the top of the kernel. Parts of an
+expression that are known for the whole program come first, so that Triton adds them as scalars.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""How far the axes of tiles are padded: to powers of two, and to what a dot needs along its inner axis.
+"""How far the axes of tiles are padded: to powers of two, and to what a dot needs along its inner
+axis.
 
-Axes of values that ops join (operands and results of elementwise ops, the inner axes of a dot, what a loop
-carries) are one class and have one padded extent. Axes of extent 1 broadcast and stay 1.
+Axes of values that ops join (operands and results of elementwise ops, the inner axes of a dot, what
+a loop carries) are one class and have one padded extent. Axes of extent 1 broadcast and stay 1.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Runs a printed kernel over numpy arrays in Triton's interpreter, on a machine without a GPU and without torch.
+"""Runs a printed kernel over numpy arrays in Triton's interpreter, on a machine without a GPU and
+without torch.
 
-The interpreter differs from a GPU in places; they are mended here: it has no libdevice (computed by the reference
-functions of tiles), reduces by helper functions an element at a time (numpy does it), and rounds f32 to bf16 toward
-zero. Not for several threads at a time: Triton's interpreter has global state.
+The interpreter differs from a GPU in places; they are mended here: it has no libdevice (computed by
+the reference functions of tiles), reduces by helper functions an element at a time (numpy does it),
+and rounds f32 to bf16 toward zero. Not for several threads at a time: Triton's interpreter has
+global state.
 """
 
 from __future__ import annotations
@@ -184,7 +186,11 @@ def _mend() -> None:
         array = reduce_array(name, np.asarray(x.handle.data), ops.axis)
         return [ops.to_tensor(array if ops.keep_dims else array.squeeze(ops.axis), x.dtype)]
 
+    def splat(_: Any, kind: Any, x: Any) -> Any:
+        return TensorHandle(np.full(kind.shape, x.data, x.data.dtype), x.dtype.scalar)
+
     InterpreterBuilder.cast_impl = cast
+    InterpreterBuilder.create_splat = splat
     InterpreterBuilder.create_dot = dot
     ReduceOps.generic_reduce = reduce
     _mended = True

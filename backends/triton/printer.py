@@ -1,8 +1,8 @@
 """Tile kernels as Triton source: readable Python text, the same for the same kernel.
 
-Tile shapes are logical; here they are padded (see `extents`) and what lies in the padding is masked: accesses do
-not touch it, reductions see their neutral element, dots see zeros. A tile that does not vary along an axis is kept
-at extent 1 there, or as a scalar, until an op needs it whole.
+Tile shapes are logical; here they are padded (see `extents`) and what lies in the padding is
+masked: accesses do not touch it, reductions see their neutral element, dots see zeros. A tile that
+does not vary along an axis is kept at extent 1 there, or as a scalar, until an op needs it whole.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tfc.backends.triton.extents import Extents
 from tfc.backends.triton.source import Argument, ErrorSite, Source, is_wide, limits_of
 from tfc.ir.core import Block, Kernel, Op, Value
 from tfc.ir.errors import UnsupportedError
-from tfc.ir.expr import Dim, Expr, as_expr, normal, product
-from tfc.ir.types import BOOL, F64, I64, DType
+from tfc.ir.expr import Dim, as_expr, normal, product
+from tfc.ir.types import BF16, F16, F32, F64, DType
 from tfc.tile import ops as t
 from tfc.tile.interpret import kernel_symbols
 from tfc.tile.nests.identity import identity
@@ -32,8 +32,8 @@ LARGEST_AXIS = 65535  # of the grid's second and third axes
 class Tile:
     """A value as it stands in the text.
 
-    `shape`: the extents in the text, 1 where the value does not vary; SCALAR for a number. `value` is that of a
-    literal. `zero`: whether the padding along each axis is known to hold zeros.
+    `shape`: the extents in the text, 1 where the value does not vary; SCALAR for a number. `value`
+    is that of a literal. `zero`: whether the padding along each axis is known to hold zeros.
     """
 
     text: str
@@ -45,8 +45,9 @@ class Tile:
 def print_kernel(kernel: Kernel, *, precision: str = "ieee", wide: bool = False) -> Source:
     """The Triton source of a kernel.
 
-    precision: how products of f32 are computed; tf32 keeps 11 bits of each factor, tf32x3 nearly all. wide: 64-bit
-    indices even where the static sizes do not ask for them; else symbolic sizes must stay in `Source.limits`.
+    precision: how products of f32 are computed; tf32 keeps 11 bits of each factor, tf32x3 nearly
+    all. wide: 64-bit indices even where the static sizes do not ask for them; else symbolic sizes
+    must stay in `Source.limits`.
 
     Raises UnsupportedError for an op or a type that Triton does not have.
     """
@@ -466,10 +467,10 @@ def _fits(shape: Shape, target: Shape) -> bool:
 def _narrow(value: Value) -> Value:
     """The f16 or bf16 tile that a value is the exact f32 image of, else the value."""
     producer = value.producer
-    if isinstance(producer, t.TileCast) and producer.x.tile.dtype.bits == 16:
-        if producer.x.tile.dtype.is_float and value.tile.dtype.name == "f32":
-            return producer.x
-    return value
+    if not isinstance(producer, t.TileCast) or value.tile.dtype != F32:
+        return value
+    narrow = producer.x.tile.dtype
+    return producer.x if narrow in (F16, BF16) else value
 
 
-__all__ = ["BOOL", "I64", "PRECISIONS", "Expr", "print_kernel"]
+__all__ = ["PRECISIONS", "print_kernel"]

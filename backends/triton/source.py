@@ -22,8 +22,9 @@ class Argument:
 
 @dataclass(frozen=True)
 class ErrorSite:
-    """A check of indices: the user's node, and the size of the axis. Number k writes to errors[2k : 2k + 2]
-    a flag and an index that is wrong."""
+    """A check of indices: the user's node, and the size of the axis. Number k writes to errors[2k :
+    2k + 2] a flag and an index that is wrong.
+    """
 
     node: str
     size: Dim
@@ -33,9 +34,9 @@ class ErrorSite:
 class Source:
     """The Triton source of one kernel.
 
-    Arguments are the buffers, the symbols in order, and `errors` (an i64 buffer, zero at first, two elements a site)
-    if there are sites. `grid` is the number of programs along Triton's axes. `limits` are sizes that must stay
-    below `LIMIT`. `origin` names the user's nodes.
+    Arguments are the buffers, the symbols in order, and `errors` (an i64 buffer, zero at first, two
+    elements a site) if there are sites. `grid` is the number of programs along Triton's axes.
+    `limits` are sizes that must stay below `LIMIT`. `origin` names the user's nodes.
     """
 
     name: str
@@ -59,7 +60,9 @@ class Source:
         return "\n".join([*notes, self.imports, "", "", self.body])
 
     def programs(self, symbols: Mapping[str, int]) -> tuple[int, int, int]:
-        """The launch grid for values of the symbols. Raises TfcError where sizes are beyond 32-bit indices."""
+        """The launch grid for values of the symbols. Raises TfcError where sizes are beyond 32-bit
+        indices.
+        """
         for size in self.limits:
             n = size.evaluate(symbols)
             if n >= LIMIT:

@@ -1,7 +1,8 @@
 """The tiles of each group on a GPU: large, powers of two, with the warps that run them.
 
-Tiles of products are chosen by a cost: the waves of programs over the processors, each with the multiply-adds of a
-tile and the loads that feed them. Other tiles give each thread a few elements along the contiguous axis.
+Tiles of products are chosen by a cost: the waves of programs over the processors, each with the
+multiply-adds of a tile and the loads that feed them. Other tiles give each thread a few elements
+along the contiguous axis.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ WHOLE_ROW = 16384  # elements of a row that is kept in the registers of a progra
 PIECE = 2048  # elements of a longer row at a time
 DEPTH = 32  # of a step of the inner loop of a product, for elements of 32 bits
 STAGES = 3
+STEP = 2048  # elements of the keys of a step of attention
+LATENCY = 1024  # multiply-adds that a step of a product could do while it waits
 
 
 def choose_gpu(op: Fusion, gpu: Gpu) -> Schedule:
@@ -66,7 +69,9 @@ def _up(n: int) -> int:
 
 
 def _tile(extent: Dim, limit: int) -> int:
-    """The power of two up to `limit` that covers an extent with the least padding; the largest of them."""
+    """The power of two up to `limit` that covers an extent with the least padding; the largest of
+    them.
+    """
     if not isinstance(extent, int):
         return limit
     extent = max(1, extent)
@@ -159,7 +164,7 @@ def _best_tile(m: int, n: int, batches: int, gpu: Gpu, cols: list[int]) -> tuple
         rows, columns, _ = tile
         programs = -(-m // rows) * -(-n // columns) * batches
         waves = max(1.0, programs / gpu.processors)
-        return waves * (rows * columns + 24 * (rows + columns)), -rows * columns
+        return waves * (rows * columns + 24 * (rows + columns) + LATENCY), -rows * columns
 
     return min((t for t in _product_tiles(max(cols)) if t[1] in cols), key=cost)
 
@@ -229,7 +234,9 @@ def _pool(op: Fusion, _: Gpu) -> Schedule:
 
 
 def _attention(op: Fusion, _: Gpu) -> Schedule:
-    node = hero(op)
-    queries = _covering(node.results[0].tensor.shape[-2], 64)
-    keys = _covering(node.inputs[1].tensor.shape[-2], 64)
-    return GpuAttention(queries, keys, 0, 4, 2)
+    """Fewer keys a step for wider heads: what a thread holds of a step must fit its registers."""
+    query, key, value = hero(op).inputs[:3]
+    width = max(_up(_size(v.tensor.shape[-1])) for v in (key, value))
+    queries = _covering(query.tensor.shape[-2], 64 if width <= 128 else 32)
+    keys = _covering(key.tensor.shape[-2], max(16, min(32, STEP // width)))
+    return GpuAttention(queries, keys, 0, 8, 2)

@@ -157,7 +157,7 @@ class Conv(Windowed, name="conv"):
     ```
     """
 
-    kernel = "convolution"
+    hero = "convolution"
 
     weight: Value = operand()
     bias: Value | None = optional(default=None)
@@ -206,12 +206,14 @@ class Conv(Windowed, name="conv"):
 
     def lower(self, name: str, group: Block, schedule: Any) -> Kernel:
         from tfc.tile.nests.convolution import convolution
+        from tfc.tile.nests.implicit_product import implicit_product
         from tfc.tile.nests.schedule import ConvolutionSchedule
+        from tfc.tile.nests.schedule_gpu import ImplicitProduct
         from tfc.tile.nests.window import convolution_by_windows
 
         assert self.bias is None, "a bias is added by an op of its own"
-        direct = isinstance(schedule, ConvolutionSchedule)
-        build: Any = convolution if direct else convolution_by_windows
+        builders = {ConvolutionSchedule: convolution, ImplicitProduct: implicit_product}
+        build: Any = builders.get(type(schedule), convolution_by_windows)
         taps = self.window_taps()
         return build(name, group, self.result, self.x, self.weight, taps, self.groups, schedule)
 
@@ -244,7 +246,7 @@ class Pool(Windowed):
     smaller; where the rounded count fits the padded axis anyway, 0 says the same.
     """
 
-    kernel = "pool"
+    hero = "pool"
 
     dtypes: ClassVar[tuple[DType, ...]] = NUMERIC
 

@@ -72,21 +72,8 @@ def loop(lo: Lowering, op: t.For) -> None:
     for stage in list(lo.pending):
         if _is_used_in(stage.output, op):
             scratch.materialise(lo, stage.output)
-    layouts = [lo.layout_of(v) for v in op.inits]
-    if _fits(lo, op.inits):
-        carried = [r for v, at in zip(op.inits, layouts, strict=True) for r in _pull(lo, v, at)]
-        finals = _iterate(lo, op, [r.text for r in carried], _InRegisters(lo, op))
-        start = 0
-        for v, layout in zip(op.results, layouts, strict=True):
-            count = len(lo.coordinates(v, layout))
-            lo.pin(v, layout, _registers(v, layout, finals[start : start + count]))
-            start += count
-        return
-    body = _InScratch(lo, op)
-    _iterate(lo, op, [], body)
-    for value, arg in zip(op.results, op.do.args, strict=True):
-        lo.places[value] = lo.places[arg]
-        lo.ready.add(value)
+    body = _Carried(lo, op)
+    body.finish(_iterate(lo, op, body.start(), body))
 
 
 def _is_used_in(value: Value, loop: t.For) -> bool:
@@ -107,14 +94,21 @@ def _is_used_in(value: Value, loop: t.For) -> bool:
     return False
 
 
-def _fits(lo: Lowering, values: Sequence[Value]) -> bool:
-    """Whether carried tiles fit the registers, with one left for work."""
-    needed = 0
-    for v in values:
-        layout = lo.layout_of(v)
-        units = lo.registers_of(v.tile.dtype) if layout is not None else 1
-        needed += len(lo.coordinates(v, layout)) * units
-    return needed < lo.target.vector_registers or all(v.tile.shape == (1, 1) for v in values)
+def _kept_in_registers(lo: Lowering, values: Sequence[Value]) -> list[int]:
+    """The carried tiles that fit the registers together, one left for work; small ones first."""
+
+    def size(number: int) -> int:
+        layout = lo.layout_of(values[number])
+        units = lo.registers_of(values[number].tile.dtype) if layout is not None else 0
+        return len(lo.coordinates(values[number], layout)) * units
+
+    kept: list[int] = []
+    free = lo.target.vector_registers - 1
+    for number in sorted(range(len(values)), key=size):
+        if size(number) <= free:
+            kept.append(number)
+            free -= size(number)
+    return sorted(kept)
 
 
 def _pull(lo: Lowering, value: Value, layout: int | None) -> list[Register]:
@@ -126,63 +120,80 @@ def _registers(value: Value, layout: int | None, texts: Sequence[str]) -> list[R
     return [Register(text, value.tile.dtype, layout is not None) for text in texts]
 
 
-class _InRegisters:
-    """Carries tiles in registers."""
+class _Carried:
+    """The carried tiles of a loop: some in registers, the others in scratch memory.
+
+    A tile in scratch is replaced in place where each element needs its last value only; else all next
+    tiles are computed first, and then moved.
+    """
 
     def __init__(self, lo: Lowering, op: t.For) -> None:
         self.lo = lo
         self.op = op
-        self.layouts = [lo.layout_of(v) for v in op.inits]
-        self.counts = [
-            len(lo.coordinates(v, layout)) for v, layout in zip(op.inits, self.layouts, strict=True)
-        ]
-        self.kinds = [
-            lo.vectors.type(v.tile.dtype, layout is not None)
-            for v, layout, n in zip(op.inits, self.layouts, self.counts, strict=True)
-            for _ in range(n)
-        ]
+        self.registers = _kept_in_registers(lo, op.inits)
+        self.scratch = [i for i in range(len(op.inits)) if i not in self.registers]
+        self.kinds: list[str] = []
+        for i in self.registers:
+            layout = lo.layout_of(op.inits[i])
+            kind = lo.vectors.type(op.inits[i].tile.dtype, layout is not None)
+            self.kinds += [kind] * len(lo.coordinates(op.inits[i], layout))
 
-    def run(self, carried: Sequence[str]) -> list[str]:
-        start = 0
-        for arg, layout, n in zip(self.op.do.args, self.layouts, self.counts, strict=True):
-            self.lo.pin(arg, layout, _registers(arg, layout, carried[start : start + n]))
-            start += n
-        block(self.lo, self.op.do)
+    def start(self) -> list[str]:
+        """The registers before the first iteration."""
+        lo = self.lo
+        for i in self.scratch:
+            tiles.write_tile(lo, self.op.inits[i], scratch.place_for(lo, self.op.do.args[i]))
+        return self._pulled(self.op.inits)
+
+    def _pulled(self, values: Sequence[Value]) -> list[str]:
         out: list[str] = []
-        for value, layout in zip(self.op.do.terminator.inputs, self.layouts, strict=True):
-            out.extend(r.text for r in _pull(self.lo, value, layout))
+        for i in self.registers:
+            out.extend(r.text for r in _pull(self.lo, values[i], self.lo.layout_of(values[i])))
         return out
 
-
-class _InScratch:
-    """Carries tiles in scratch memory: each iteration computes all next ones, then moves them."""
-
-    def __init__(self, lo: Lowering, op: t.For) -> None:
-        self.lo = lo
-        self.op = op
-        self.kinds: list[str] = []
-        for arg, value in zip(op.do.args, op.inits, strict=True):
-            tiles.write_tile(lo, value, scratch.place_for(lo, arg))
+    def _pin(self, values: Sequence[Value], texts: Sequence[str]) -> None:
+        start = 0
+        for i in self.registers:
+            layout = self.lo.layout_of(values[i])
+            count = len(self.lo.coordinates(values[i], layout))
+            self.lo.pin(
+                values[i], layout, _registers(values[i], layout, texts[start : start + count])
+            )
+            start += count
 
     def run(self, carried: Sequence[str]) -> list[str]:
+        """One iteration: gives the next registers."""
         lo, args = self.lo, self.op.do.args
-        lo.ready |= set(args)
+        self._pin(args, carried)
+        lo.ready |= {args[i] for i in self.scratch}
         block(lo, self.op.do)
-        pairs = list(zip(args, self.op.do.terminator.inputs, strict=True))
-        moved: list[tuple[Value, Value]] = []
-        for arg, value in pairs:
-            if len(pairs) == 1 and _in_place(arg, self.op):
-                tiles.write_tile(lo, value, lo.places[arg])
-            elif value is not arg:
-                if value not in lo.ready:
-                    scratch.materialise(lo, value)
-                moved.append((arg, value))
-        for arg, value in moved:
-            tiles.write_tile(lo, value, lo.places[arg])
-        return []
+        following = self.op.do.terminator.inputs
+        out = self._pulled(following)
+        moved = {i: following[i] for i in self.scratch if following[i] is not args[i]}
+        for i, value in moved.items():
+            if not _in_place(args[i], self.op, i):
+                moved[i] = self._apart(value)
+        for i, value in moved.items():
+            tiles.write_tile(lo, value, lo.places[args[i]])
+        return out
+
+    def _apart(self, value: Value) -> Value:
+        """A next tile in memory that the other carried tiles do not share."""
+        if value in self.op.do.args and value in self.lo.ready:
+            return scratch.duplicate(self.lo, value)
+        if value not in self.lo.ready:
+            scratch.materialise(self.lo, value)
+        return value
+
+    def finish(self, carried: Sequence[str]) -> None:
+        """After the last iteration: the results of the loop."""
+        self._pin(self.op.results, carried)
+        for i in self.scratch:
+            self.lo.places[self.op.results[i]] = self.lo.places[self.op.do.args[i]]
+            self.lo.ready.add(self.op.results[i])
 
 
-def _in_place(arg: Value, loop: t.For) -> bool:
+def _in_place(arg: Value, loop: t.For, place: int) -> bool:
     """Whether each element of the next tile needs that same element of the last one only."""
     current = arg
     while True:
@@ -190,7 +201,7 @@ def _in_place(arg: Value, loop: t.For) -> bool:
             return False
         ((user, number),) = current.uses
         if isinstance(user, t.TileYield):
-            return user.parent is loop.do
+            return user.parent is loop.do and number == place
         same = isinstance(user, t.Map | t.Select | t.TileCast)
         if not same and not (isinstance(user, t.Dot) and number == 2):
             return False
@@ -199,9 +210,7 @@ def _in_place(arg: Value, loop: t.For) -> bool:
         current = user.result
 
 
-def _iterate(
-    lo: Lowering, op: t.For, carried: list[str], body: _InRegisters | _InScratch
-) -> list[str]:
+def _iterate(lo: Lowering, op: t.For, carried: list[str], body: _Carried) -> list[str]:
     """Runs all iterations; the last one apart if it may be partial."""
     start, span = lo.indices.settle(op.start), lo.indices.settle(as_expr(op.stop) - op.start)
     step = op.step
@@ -231,7 +240,7 @@ def _straight(
     op: t.For,
     index: Expr,
     carried: list[str],
-    body: _InRegisters | _InScratch,
+    body: _Carried,
     whole: Expr,
     number: int,
 ) -> list[str]:
@@ -253,7 +262,7 @@ def _counted(
     last: Expr,
     start: Expr,
     carried: list[str],
-    body: _InRegisters | _InScratch,
+    body: _Carried,
 ) -> list[str]:
     """A loop over the iterations from `first` below `last`."""
 

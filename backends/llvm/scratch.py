@@ -85,6 +85,16 @@ def spill(lo: Lowering, value: Value) -> None:
     lo.ready.add(value)
 
 
+def duplicate(lo: Lowering, value: Value) -> Value:
+    """A copy of a tile in memory of its own."""
+    from tfc.backends.llvm.tiles import write_tile
+
+    copy = Value(value.type, value.owner, value.index)
+    write_tile(lo, value, place_for(lo, copy))
+    lo.ready.add(copy)
+    return copy
+
+
 def materialise(lo: Lowering, value: Value) -> None:
     """Computes a tile now, into scratch."""
     from tfc.backends.llvm.tiles import write_tile

@@ -184,6 +184,18 @@ def test_carried_tiles_beyond_the_registers_live_in_scratch() -> None:
     np.testing.assert_allclose(y.reshape(64, 80), x @ w, 1e-4, 1e-4)
 
 
+def test_large_carried_tiles_may_change_places() -> None:
+    kinds = {"a": BufferType(F32, 64 * 48), "b": BufferType(F32, 64 * 48)}
+    b = KernelBuilder("swapped", {**kinds, "y": BufferType(F32, 64 * 48, "out")}, [])
+    x, y = (b.load(b.buffer(n), R * 48 + C, (64, 48)) for n in "ab")
+    first, _ = b.loop(0, 3, 1, [x, y], lambda i, p, q: [q, p])
+    b.store(b.buffer("y"), R * 48 + C, first)
+    data = [np.arange(64 * 48, dtype=np.float32) + i for i in range(2)]
+    out = np.zeros(64 * 48, np.float32)
+    jit_kernel(b.kernel)([*data, out], {})
+    np.testing.assert_array_equal(out, data[1])
+
+
 def test_lanes_follow_the_element_types() -> None:
     def lanes(dtype: object, cols: int, level: str) -> int:
         b = KernelBuilder(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tfc.importers import onnx_handlers
 from tfc.importers.onnx_constants import Constants
@@ -279,6 +279,9 @@ class Importer:
         before = len(self.problems)
         with self.builder.inside(block):
             entries = self.import_graph(graph, outer)
+            # What is wrong in a branch may be legal, as long as the branch is never taken.
+            found = (replace(problem, unsupported=True) for problem in self.problems[before:])
+            self.problems[before:] = found
             if any(entry.is_missing for entry in entries):
                 inner = len(self.problems) - before
                 raise UnsupportedError(f"a branch holds {inner} nodes that are not supported")

@@ -98,7 +98,7 @@ class Expressions:
             return f"tl.{atom.op}imum({a}, {b})"
         sign = {"floordiv": "//", "mod": "%"}[atom.op]
         if is_nonnegative(atom.lhs, self._at(logical)):
-            return f"({_grouped(a)} {sign} {_grouped(b)})"
+            return f"({grouped(a)} {sign} {grouped(b)})"
         # Triton divides toward zero.
         helper = f"floor_{atom.op.removeprefix('floor')}"
         self.needs[helper] = None
@@ -142,7 +142,8 @@ def _holds(e: Expr, ranges: dict[str, tuple[Expr, Expr]]) -> bool:
     return is_nonnegative(simplify(e, ranges), ranges)
 
 
-def _grouped(text: str) -> str:
+def grouped(text: str) -> str:
+    """The text of an expression as a factor."""
     return text if text.isalnum() else f"({text})"
 
 
@@ -153,4 +154,4 @@ def _order(monomial: Monomial, factor: int) -> tuple[int, bool, int, str]:
     return along, factor < 0, -len(monomial), "*".join(monomial)
 
 
-__all__ = ["Expressions", "conjunction", "padding"]
+__all__ = ["Expressions", "conjunction", "grouped", "padding"]

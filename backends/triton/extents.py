@@ -8,7 +8,7 @@ a loop carries) are one class and have one padded extent. Axes of extent 1 broad
 from __future__ import annotations
 
 from tfc.ir.core import Block, Kernel, Value
-from tfc.ir.types import DType, TileType
+from tfc.ir.types import I8, DType, TileType
 from tfc.tile import ops as t
 
 Axis = tuple[Value, int]
@@ -87,7 +87,7 @@ class Extents:
         self._join((op.a, COLUMN), (op.b, ROW))
         if op.accumulator is not None:
             self._same(op.accumulator, op.output)
-        if op.a.tile.cols > 1 and op.a.tile.dtype.is_float:
+        if op.a.tile.cols > 1 and (op.a.tile.dtype.is_float or op.a.tile.dtype == I8):
             self._need((op.a, COLUMN), smallest_depth(op.a.tile.dtype))
 
     def _loop(self, op: t.For) -> None:

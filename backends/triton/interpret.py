@@ -137,9 +137,10 @@ def _libdevice() -> SimpleNamespace:
 def _computed(name: str) -> Callable[..., Any]:
     """A function of libdevice on the interpreter's tensors."""
     import triton.language as tl
-    from triton.runtime.interpreter import TensorHandle
+    from triton.runtime.interpreter import TensorHandle, interpreter_semantic
 
-    def call(*operands: Any) -> Any:
+    def call(*given: Any) -> Any:
+        operands = [interpreter_semantic.to_tensor(x) for x in given]
         arrays = [np.asarray(x.handle.data) for x in operands]
         array = apply_function(LIBDEVICE.get(name, name), *arrays)
         kind = operands[0].dtype

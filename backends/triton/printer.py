@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tfc.backends.triton import functions as f
-from tfc.backends.triton.expressions import Expressions, conjunction, padding
+from tfc.backends.triton.expressions import Expressions, conjunction, grouped, padding
 from tfc.backends.triton.extents import Extents
 from tfc.backends.triton.source import Argument, ErrorSite, Source, is_wide, limits_of
 from tfc.ir.core import Block, Kernel, Op, Value
 from tfc.ir.errors import UnsupportedError
 from tfc.ir.expr import Dim, as_expr, normal, product
-from tfc.ir.types import BF16, F16, F32, F64, DType
+from tfc.ir.types import BF16, F16, F32, I8, I32, DType
 from tfc.tile import ops as t
 from tfc.tile.interpret import kernel_symbols
 from tfc.tile.nests.identity import identity
@@ -123,9 +123,9 @@ class _Printer:
         for i, (name, n) in enumerate(axes):
             inner = as_expr(product([m for _, m in axes[i + 1 :]]))
             behind = self.expressions.text(inner, (1, 1), (1, 1))
-            text = f"program // ({behind})" if inner.constant != 1 else "program"
-            size = self.expressions.text(n, (1, 1), (1, 1))
-            lines.append(f"{name} = {text}" + (f" % ({size})" if i else ""))
+            text = f"program // {grouped(behind)}" if inner.constant != 1 else "program"
+            size = grouped(self.expressions.text(n, (1, 1), (1, 1)))
+            lines.append(f"{name} = {text}" + (f" % {size}" if i else ""))
         return (product([n for _, n in axes]), 1, 1), lines
 
     def _axes(self) -> list[str]:
@@ -191,11 +191,16 @@ class _Printer:
         return f"tl.broadcast_to({tile.text}, {shape})"
 
     def common(self, values: Sequence[Value]) -> Shape:
-        """The shape to which operands broadcast; at least (1, 1) where one is a literal alone."""
-        shapes = [self.tiles[v].shape for v in values]
-        found = max(s[0] for s in shapes), max(s[1] for s in shapes)
-        only = all(self.tiles[v].value is not None for v in values)
-        return (1, 1) if only else found
+        """The shape to which operands broadcast, as `atoms` writes them."""
+        if all(self.tiles[v].value is not None for v in values):
+            return (1, 1)
+        shapes = [self._written(v) for v in values]
+        return max(s[0] for s in shapes), max(s[1] for s in shapes)
+
+    def _written(self, value: Value) -> Shape:
+        tile = self.tiles[value]
+        bare = tile.value is None or f.fits_literal(tile.value, value.tile.dtype)
+        return tile.shape if bare else (1, 1)
 
     # ---- memory
 
@@ -233,7 +238,7 @@ class _Printer:
         text = tile.text if self.wide else f"tl.cast({tile.text}, tl.int32)"
         along = zip((t.ROW, t.COLUMN), tile.shape, strict=True)
         axes = frozenset(a for a, n in along if n > 1)
-        return (text if scale == "1" else f"{text}*({scale})"), axes
+        return (text if scale == "1" else f"{text}*{grouped(scale)}"), axes
 
     def _padding(
         self, axes: frozenset[str], logical: Shape, padded: Shape
@@ -251,11 +256,11 @@ class _Printer:
         tile = self.tiles[op.value]
         masks = self.expressions.mask(op.where, logical, padded)
         masks += self._padding(axes, logical, padded)
-        assert all(along <= axes for _, along in masks), "a store is bounded along axes it has not"
-        assert _fits(tile.shape, _extents(axes, padded)), "elements of a tile share an address"
+        every = axes.union(_axes_of(tile.shape), *(along for _, along in masks))
         pointer = _sum(op.buffer.name, at)
-        if not axes and tile.shape != SCALAR:
-            pointer = f"{pointer} + tl.full((1, 1), 0, tl.int32)"
+        if every != axes or (not axes and tile.shape != SCALAR):
+            shape = _extents(every, padded) if every else (1, 1)
+            pointer = f"{pointer} + tl.full({shape}, 0, tl.int32)"
         inside = conjunction([m for m, _ in masks])
         mask = f", mask={inside}" if inside else ""
         self.write(f"tl.store({pointer}, {tile.text}{mask})")
@@ -318,7 +323,10 @@ class _Printer:
             return self.tiles[op.x]
         tile = self.tiles[op.x]
         text = self.fresh(f.cast(self.atom(op.x, bare=False), source, op.to))
-        return Tile(text, self.common([op.x]), zero=tile.zero)
+        rows, cols = tile.shape if tile.value is None else (1, 1)
+        if source.is_float and op.to.is_integer:  # the ends of the range are tiles
+            rows, cols = max(rows, 1), max(cols, 1)
+        return Tile(text, (rows, cols), zero=tile.zero)
 
     def _tile_transpose(self, op: t.Transpose) -> Tile:
         tile = self.tiles[op.x]
@@ -364,23 +372,27 @@ class _Printer:
         a, b = _narrow(op.a), _narrow(op.b)
         if a.tile.dtype != b.tile.dtype:
             a, b = op.a, op.b
-        if op.a.tile.cols == 1 or not dtype.is_float:
+        eights = dtype == I32 and a.tile.dtype == I8 and b.tile.dtype == I8
+        if op.a.tile.cols == 1 or not (dtype.is_float or eights):
             return self._products(op, dtype)
-        left, right = self._masked(a, 1, 0.0), self._masked(b, 0, 0.0)
+        zero = 0.0 if dtype.is_float else 0
+        left, right = self._masked(a, 1, zero), self._masked(b, 0, zero)
         accumulator = f", {self.whole(op.accumulator)}" if op.accumulator else ""
         options = f', input_precision="{self.precision}"'
-        if dtype == F64:
-            options = ', out_dtype=tl.float64, input_precision="ieee"'
+        if dtype != F32:
+            options = f", out_dtype={f.name_of(dtype)}"
         text = self.fresh(f"tl.dot({left}, {right}{accumulator}{options})")
         return Tile(text, self.padded(op.output))
 
     def _products(self, op: t.Dot, dtype: DType) -> Tile:
         """A dot without tensor cores: one product, or integers, which wrap."""
+        kind = f.name_of(dtype)
         if op.a.tile.cols == 1:
-            text = f"{self.atom(op.a, bare=False)} * {self.atom(op.b, bare=False)}"
+            a, b = self.atom(op.a, bare=False), self.atom(op.b, bare=False)
+            text = f"tl.cast({a}, {kind}) * tl.cast({b}, {kind})"
         else:
             a, b = self._masked(op.a, 1, 0), self._masked(op.b, 0, 0)
-            a, b = self.fresh(a), self.fresh(b)
+            a, b = self.fresh(f"tl.cast({a}, {kind})"), self.fresh(f"tl.cast({b}, {kind})")
             self.needs["sum_of"] = None
             text = f"tl.reduce({a}[:, :, None] * {b}[None, :, :], 1, sum_of)"
         if op.accumulator is not None:
@@ -445,7 +457,9 @@ class _Printer:
 
 
 def _sum(buffer: str, at: str) -> str:
-    return buffer if at == "0" else f"{buffer} + ({at})"
+    if at == "0":
+        return buffer
+    return f"{buffer} + {at}" if at.isalnum() else f"{buffer} + ({at})"
 
 
 def _extents(axes: frozenset[str], padded: Shape) -> Shape:
@@ -457,11 +471,6 @@ def _extents(axes: frozenset[str], padded: Shape) -> Shape:
 
 def _axes_of(shape: Shape) -> frozenset[str]:
     return frozenset(a for a, n in zip((t.ROW, t.COLUMN), shape, strict=True) if n > 1)
-
-
-def _fits(shape: Shape, target: Shape) -> bool:
-    """Whether a tile broadcasts to the shape of what it is stored to."""
-    return all(n <= max(m, 1) for n, m in zip(shape, target, strict=True))
 
 
 def _narrow(value: Value) -> Value:

@@ -75,6 +75,9 @@ class Group:
     level: int = 0
     used: bool = False
     axes: tuple[int, ...] = ()
+    alone: bool = (
+        False  # its op has a device or control dependencies, which hold for the whole kernel
+    )
     tags: dict[Value, int] = field(default_factory=dict[Value, int])  # how many views lie before
 
 
@@ -92,6 +95,8 @@ class _Grouping:
         for op in self.function.body:
             if not _is_groupable(op):
                 self._keep_apart(op)
+            elif _is_constrained(op):
+                self._add_alone(op)
             elif isinstance(op, GraphOp) and op.hero:
                 self._add_hero(op)
             else:
@@ -130,6 +135,9 @@ class _Grouping:
 
     def _joins(self, group: Group, op: Op) -> bool:
         """Adds the op to the group unless the group might then depend on itself."""
+        if group.alone:
+            self.context.remark("constrained", op, "its producer has a device or control edges")
+            return False
         if len(group.ops) >= self.largest:
             self.context.remark("group-is-full", op, f"the group has {self.largest} ops already")
             return False
@@ -168,6 +176,13 @@ class _Grouping:
         group.tags = dict.fromkeys(op.results, 0)
         self.group[op] = group
         return group
+
+    def _add_alone(self, op: Op) -> None:
+        group = self._start(op, getattr(op, "hero", "") or "map", op.results[0].tensor.shape)
+        group.level = max(group.level, *(self._op_level(o) + 1 for o in op.after), 1)
+        group.alone = True
+        if group.kind == "reduction":
+            group.axes = _reduced_axes(op)
 
     # ---- heroes
 
@@ -254,7 +269,7 @@ class _Grouping:
     def _merge_prologues(self) -> None:
         """Moves a group of light elementwise ops into the only group that uses it."""
         for group in reversed(list(dict.fromkeys(self.group.values()))):
-            if group.kind != "map" or _is_heavy(group) or not group.ops:
+            if group.kind != "map" or _is_heavy(group) or not group.ops or group.alone:
                 continue
             if all(isinstance(op, View) for op in group.ops):
                 continue  # copied into each group that reads them
@@ -263,6 +278,8 @@ class _Grouping:
             if len(targets) != 1 or targets[0] is None or targets[0].kind not in TAKE_PROLOGUES:
                 continue
             target = targets[0]
+            if target.alone:
+                continue
             if len(target.ops) + len(group.ops) > self.largest or _is_indexed(group, users):
                 continue
             outputs = [
@@ -278,18 +295,21 @@ class _Grouping:
 
 def _is_groupable(op: Op) -> bool:
     """Whether an op becomes part of a kernel."""
-    if op.effects is not Effect.NONE or op.after or op.control_users or op.device or op.regions:
+    if op.effects is not Effect.NONE or op.regions or op.terminator or _is_free(op):
         return False
-    if not isinstance(op, GraphOp) or is_composite(op) or op.terminator or _is_free(op):
+    if not isinstance(op, GraphOp) or is_composite(op):
         return False
-    return bool(op.hero) or isinstance(op, Elementwise | View | Indexing | Pad)
+    return bool(op.hero) or isinstance(op, Elementwise | View | Indexing | Pad | Iota | DimValue)
+
+
+def _is_constrained(op: Op) -> bool:
+    """Whether an op has a device, or control edges: others must not share its kernel."""
+    return bool(op.after or op.control_users or op.device or op.colocated)
 
 
 def _is_free(op: Op) -> bool:
     """Whether an op costs nothing inside of a kernel: each group that reads it holds a copy."""
-    if op.after or op.control_users or op.device:
-        return False
-    return isinstance(op, Constant | Iota | DimValue)
+    return isinstance(op, Constant) or (isinstance(op, Iota | DimValue) and not _is_constrained(op))
 
 
 def _is_copied(op: Op | None) -> bool:
@@ -353,6 +373,9 @@ def _build(function: Function, groups: list[Group]) -> None:
             continue  # the same memory under another shape
         fused, outputs = builder.make(group)
         function.body.insert(fused, min(group.ops, key=lambda o: builder.position[o]))
+        if group.alone:
+            fused.take_place(group.ops.pop())
+            continue
         for old, new in zip(outputs, fused.results, strict=True):
             new.name = old.name
             builder.replaced[old] = new
@@ -382,9 +405,8 @@ def _group_counters(function: Function) -> bool:
             body.append(op.clone(mapping))
             body.append(Yield([mapping[op.result]]))
             fused = Fusion([], kind="map", types=[op.result.type], do=body)
-            fused.location = op.location
             function.body.insert(fused, op)
-            op.replace(fused.results)
+            fused.take_place(op)
     return bool(counters)
 
 
@@ -392,7 +414,7 @@ class _Builder:
     def __init__(self, function: Function, groups: list[Group]) -> None:
         self.member = {op: group for group in groups for op in group.ops}
         self.position = {op: i for i, op in enumerate(function.body)}
-        self.views = {g for g in groups if all(isinstance(o, View) for o in g.ops)}
+        self.views = {g for g in groups if not g.alone and all(isinstance(o, View) for o in g.ops)}
         self.replaced: dict[Value, Value] = {}
 
     def is_needed(self, group: Group) -> bool:
@@ -412,6 +434,8 @@ class _Builder:
         ops = sorted(group.ops, key=lambda o: self.position[o])
         inside = set(ops)
         outputs = [v for op in ops for v in op.results if any(u not in inside for u in v.users)]
+        if group.alone:
+            outputs = list(ops[0].results)
         if group in self.views:
             outputs = [v for v in outputs if any(self._reads(u, v) for u in v.users)]
         body = Block()
@@ -423,7 +447,7 @@ class _Builder:
                     at_positions = isinstance(op, Indexing) and value is op.x
                     self._bring(value, body, mapping, inputs, at_positions)
         for op in ops:
-            body.append(op.clone(mapping))
+            body.append(_unconstrained(op.clone(mapping)))
         body.append(Yield([mapping[v] for v in outputs]))
         fused = Fusion(inputs, kind=group.kind, types=[v.type for v in outputs], do=body)
         fused.location = Location((), ops[0].location.position).fused(*(o.location for o in ops))
@@ -448,7 +472,15 @@ class _Builder:
             return
         for operand in maker.inputs:
             self._bring(operand, body, mapping, inputs, False)
-        body.append(maker.clone(mapping))
+        body.append(_unconstrained(maker.clone(mapping)))
+
+
+def _unconstrained(op: Op) -> Op:
+    """The op without device and control edges: those are its kernel's."""
+    op.device = None
+    for before in list(op.after):
+        op.remove_after(before)
+    return op
 
 
 def _sort(block: Block) -> None:

@@ -105,10 +105,9 @@ class _Lowering:
             kernel.location = op.location
             self.module.kernels[name] = kernel
         launch = Launch(op.inputs, kernel=SymbolRef(name), types=[v.type for v in op.results])
-        launch.location = op.location
         assert op.parent is not None
         op.parent.insert(launch, op)
-        op.replace(launch.results)
+        launch.take_place(op)
 
     def _name(self, kind: str) -> str:
         while True:

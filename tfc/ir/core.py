@@ -380,6 +380,14 @@ class Op:
             op.device = Colocate(makers[0])
         self.erase()
 
+    def take_place(self, old: Op) -> None:
+        """Stands in for `old`, which is erased: its results, location, device and control edges."""
+        self.location, self.label = old.location, old.label
+        self.device = old.device
+        for op in old.after:
+            self.add_after(op)
+        old.replace(self.results)
+
     def detach(self) -> None:
         """Takes this op out of its block, keeping operands and uses."""
         block = self.parent

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfc.interpret import evaluated_type, interpret
+from tfc.interpret import bind_symbols, evaluated_type, interpret
 from tfc.ir.core import Function, Module
 from tfc.ir.errors import TfcError
 from tfc.ir.expr import as_expr
@@ -55,14 +55,22 @@ class Validate(Instrument):
 
     seed: int = 0
     cases: list[Case] = field(default_factory=list[Case])
+    signature: tuple[str, ...] = ()
 
     def start(self, module: Module) -> None:
+        self.signature = _signature(module)
         self.cases = [c for f in module.functions.values() for c in self._cases(module, f)]
 
     def after(self, step: Step, module: Module) -> None:
         if not step.changed:
             return
+        signature = _signature(module)
+        if signature != self.signature:  # dimensions were bound: some data fits no more
+            self.signature = signature
+            self.cases = [c for c in self.cases if _fits(c, module)]
         self.cases = [_rerun(case, step, module) for case in self.cases]
+        if not self.cases:
+            self.start(module)
 
     def _cases(self, module: Module, function: Function) -> list[Case]:
         cases: list[Case] = []
@@ -143,6 +151,22 @@ def _edges(generator: np.random.Generator, dtype: DType, shape: tuple[int, ...])
 
 
 # ---- comparison
+
+
+def _signature(module: Module) -> tuple[str, ...]:
+    """What decides which inputs functions take."""
+    types = [str(a.type) for f in module.functions.values() for a in f.body.args]
+    return (*types, *(f"{name} {info}" for name, info in module.dims.items()))
+
+
+def _fits(case: Case, module: Module) -> bool:
+    function = module.functions[case.function]
+    arrays = [case.inputs[arg.name] for arg in function.body.args]
+    try:
+        bind_symbols(module, function, arrays)
+    except TfcError:
+        return False
+    return True
 
 
 def _rerun(case: Case, step: Step, module: Module) -> Case:

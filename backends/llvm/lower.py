@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from tfc.backends.llvm import errors, loops
 from tfc.backends.llvm.lowering import Lowering
 from tfc.ir.core import Kernel
-from tfc.ir.expr import Call, Expr, as_expr
-from tfc.ir.types import BOOL, TileType
+from tfc.ir.expr import Expr, as_expr
 from tfc.targets import Target
-from tfc.tile import ops as t
 from tfc.tile.interpret import kernel_symbols
+from tfc.tile.lanes import lanes_of
 
 
 @dataclass(frozen=True)
@@ -35,36 +34,6 @@ def lower_kernel(kernel: Kernel, target: Target, symbol: str | None = None) -> K
     lo = Lowering(kernel, target, lanes_of(kernel, target))
     name = symbol or kernel.name
     return _Frame(lo, name).code()
-
-
-def lanes_of(kernel: Kernel, target: Target) -> int:
-    """How many lanes a vector of the kernel has: all its vectors have as many."""
-    sizes: set[int] = set()
-    extent = 1
-    for op in kernel.body.walk():
-        values = [*op.inputs, *op.results]
-        for tile in (v.type for v in values):
-            if isinstance(tile, TileType):
-                extent = max(extent, tile.rows, tile.cols)
-                if tile.dtype != BOOL:
-                    sizes.add(tile.dtype.bytes)
-    narrow = [s for s in sizes if s < 8]
-    widest = max(narrow, default=8 if sizes else 1)
-    natural = min(target.lanes(widest), _run_length(kernel))
-    return max(2, min(natural, 1 << (extent - 1).bit_length()))
-
-
-def _run_length(kernel: Kernel) -> int:
-    """How many neighbours stay neighbours in all blocked layouts that the kernel walks."""
-    length = 1 << 30
-    for op in kernel.body.walk():
-        if isinstance(op, t.Load | t.Store):
-            for atom in as_expr(op.at).atoms():
-                if isinstance(atom, Call) and atom.op in ("floordiv", "mod"):
-                    block = atom.rhs.constant or 1
-                    power = block & -block
-                    length = min(length, power) if power >= 4 else length
-    return length
 
 
 class _Frame:
@@ -237,4 +206,4 @@ def quoted(name: str) -> str:
     return f'"{escaped}"'
 
 
-__all__ = ["KernelCode", "lanes_of", "lower_kernel"]
+__all__ = ["KernelCode", "lower_kernel"]

@@ -1,7 +1,7 @@
 """Compiles a model to a bundle: the whole way, and every stop on it.
 
-The graph is optimised once for all targets; from the schedule on, each target has kernels of its own over the
-same weights. Kernels compile in parallel and are cached by content.
+The graph is optimised once for all targets; from the schedule on, each target has kernels of its
+own over the same weights. Kernels compile in parallel and are cached by content.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tfc.ir.errors import TfcError
 from tfc.ir.types import TensorType
 
 if TYPE_CHECKING:
-    from tfc.passes.base import Pass
     from tfc.bundle import BundleSpec, Weight
+    from tfc.passes.base import Pass
     from tfc.runtime.index import FunctionInfo
     from tfc.targets import Target
 
@@ -63,11 +63,12 @@ def compile(
 ) -> Summary:
     """Compiles a `.tfc` or `.onnx` file or a module to a file.
 
-    target: named levels of processors (`tfc.targets`); several go into one bundle. dims: a size or bounds
-    ("1..512") for symbolic dimensions, by the model's own name or the symbol. emit: where to stop; for `graph`
-    and `tile` the constants go to a safetensors file beside the output.
+    target: named levels of processors (`tfc.targets`); several go into one bundle. dims: a size or
+    bounds ("1..512") for symbolic dimensions, by the model's own name or the symbol. emit: where to
+    stop; for `graph` and `tile` the constants go to a safetensors file beside the output.
 
-    Raises TfcError for a mistake in the source or the options, UnsupportedError for what cannot be compiled.
+    Raises TfcError for a mistake in the source or the options, UnsupportedError for what cannot be
+    compiled.
     """
     if opt_level not in range(4):
         raise TfcError(f"optimisation level {opt_level}", hint="0, 1, 2 or 3")
@@ -281,7 +282,9 @@ def _texts(module: Module, constants: Mapping[Op, int], target: Target) -> list[
 
 
 def _detail(module: Module, function: Function) -> dict[str, Any]:
-    """The launches of a function in order, with the user's nodes that each computes, and the memory plan."""
+    """The launches of a function in order, with the user's nodes that each computes, and the memory
+    plan.
+    """
     launches: list[dict[str, Any]] = []
     for op in function.body:
         if op.name == "launch":
@@ -381,7 +384,7 @@ class _Weights:
             )
             layout = op.result.tensor.layout
             packed = layout.pack(array) if layout else np.ascontiguousarray(array)
-            return memoryview(packed.reshape(-1).view(np.uint8))
+            return packed.reshape(-1).view(np.uint8).data
 
         return produce
 

@@ -14,7 +14,7 @@ range is bounded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -103,7 +103,7 @@ class Nest(KernelBuilder):
         self._ranges |= {t.ROW: (ZERO, as_expr(rows - 1)), t.COLUMN: (ZERO, as_expr(cols - 1))}
 
     @contextmanager
-    def placed(self, **places: Dim) -> Iterator[None]:
+    def placed(self, **places: Dim) -> Generator[None]:
         """Places axes for what is pulled inside; tiles made inside are forgotten after."""
         saved = self.places
         self.places = dict(saved)
@@ -115,7 +115,7 @@ class Nest(KernelBuilder):
             self.places = saved
 
     @contextmanager
-    def placed_inside(self, **places: Dim) -> Iterator[None]:
+    def placed_inside(self, **places: Dim) -> Generator[None]:
         """As `placed`, for values that are known to stay in the range of their axes."""
         saved = self.places
         self.places = saved | {n: Place(as_expr(v), False) for n, v in places.items()}
@@ -146,7 +146,7 @@ class Nest(KernelBuilder):
         return self.axes[name]
 
     @contextmanager
-    def ranged(self, variable: Expr, start: Dim, stop: Dim, step: int = 1) -> Iterator[None]:
+    def ranged(self, variable: Expr, start: Dim, stop: Dim, step: int = 1) -> Generator[None]:
         """Says that a loop variable runs from `start` to `stop` by `step`; a number need not."""
         if not variable.symbols():
             yield
@@ -159,7 +159,7 @@ class Nest(KernelBuilder):
         del self._ranges[str(variable)]
 
     @contextmanager
-    def scope(self) -> Iterator[None]:
+    def scope(self) -> Generator[None]:
         """Tiles made inside are forgotten after: for the bodies of loops."""
         self._memo.append({})
         try:
@@ -168,7 +168,7 @@ class Nest(KernelBuilder):
             self._memo.pop()
 
     @contextmanager
-    def guarded(self, *guards: Bound) -> Iterator[None]:
+    def guarded(self, *guards: Bound) -> Generator[None]:
         """Accesses made inside are also bounded by lo <= e < hi, over axes."""
         self.guards.extend(guards)
         self._memo.append({})

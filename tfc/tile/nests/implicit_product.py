@@ -71,7 +71,11 @@ class _ImplicitProduct:
         acc = nest.full((schedule.pixels, schedule.channels), 0, self.kind)
         blocks = -(-self.channels // schedule.depth)
         trips = int(str(product([w.taps for w in self.windows]))) * blocks
-        (acc,) = nest.loop(0, trips, 1, [acc], lambda i, a: [self._step(i, trips, blocks, a)])
+
+        def step(i: Expr, acc: Value) -> list[Value]:
+            return [self._step(i, trips, blocks, acc)]
+
+        (acc,) = nest.loop(0, trips, 1, [acc], step)
         nest.finish(self.hero, self.index, acc)
         return nest.kernel
 

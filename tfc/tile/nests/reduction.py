@@ -7,11 +7,11 @@ axes lie on the rows and in loops.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tfc.ir.core import Block, Kernel, Op, Value
+from tfc.ir.core import Block, Kernel, Value
 from tfc.ir.expr import Dim, Expr, as_expr, symbol
 from tfc.ir.types import I64, TensorType
 from tfc.tile.build import C, R
@@ -177,9 +177,7 @@ def _is_heavy(value: Value) -> bool:
     op = value.producer
     if op is None:
         return False
-    return getattr(op, "function", "") in HEAVY or (
-        not isinstance(op, Op) or any(_is_heavy(v) for v in op.inputs if v.owner is not value)
-    )
+    return getattr(op, "function", "") in HEAVY or any(_is_heavy(v) for v in op.inputs)
 
 
 # ---- the innermost axis is kept: it lies along the columns
@@ -218,7 +216,7 @@ def _positions(nest: Nest, domain: Domain, r: Reduction) -> Value | None:
 @contextmanager
 def _reduced_tile(
     nest: Nest, domain: Domain, variables: Sequence[Expr], lane: Expr, size: int
-) -> Iterator[None]:
+) -> Generator[None]:
     """Places the reduced axes at loop variables, the last of them along a tile axis."""
     places: dict[str, Dim] = {}
     for (name, _), i in zip(domain.reduced[:-1], variables[:-1], strict=True):

@@ -123,8 +123,8 @@ def _registers(value: Value, layout: int | None, texts: Sequence[str]) -> list[R
 class _Carried:
     """The carried tiles of a loop: some in registers, the others in scratch memory.
 
-    A tile in scratch is replaced in place where each element needs its last value only; else all next
-    tiles are computed first, and then moved.
+    A tile in scratch is replaced in place where each element needs its last value only; else all
+    next tiles are computed first, and then moved.
     """
 
     def __init__(self, lo: Lowering, op: t.For) -> None:

@@ -181,7 +181,15 @@ def _needed_in_memory(lo: Lowering, value: Value) -> list[Value]:
                     scratch.spill(lo, v)
             out.extend(s.output for s, _ in reversed(found.stages))
             out.extend(d.output for d, _ in reversed(found.dots))
-    return list(dict.fromkeys(out))
+            if operand is op.a and any(_is_guarded(lo, p) for p, _ in found.places):
+                out.append(operand)
+    return [v for v in dict.fromkeys(out) if v not in lo.ready]
+
+
+def _is_guarded(lo: Lowering, place: Place) -> bool:
+    """Whether reading one element needs a test: a copy in scratch is read faster many times."""
+    clamped = {b for bounds in place.clamps.values() for b in bounds}
+    return any(lo.is_active(b) and b not in clamped for b in place.bounds)
 
 
 # ---- the walk

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfc.ir.core import Block, Function, Module, Op, SymbolRef, Value
-from tfc.ir.errors import TfcError
+from tfc.ir.errors import TfcError, UnsupportedError
 from tfc.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from tfc.targets import Target
 
 ALIGNMENT = 64
-EMIT = ("graph", "tile", "llvm", "asm", "obj", "bundle")
+EMIT = ("graph", "tile", "llvm", "triton", "asm", "obj", "bundle")
+EMIT_GPU = ("graph", "tile", "triton", "asm")
 Progress = Callable[[str, int, int], None]
 
 
@@ -114,6 +115,7 @@ class _Compilation:
         self.source, self.output, self.options = source, output, options
         self.progress = progress
         self.targets = [resolve(name) for name in options.targets]
+        self.gpu = any(t.gpu is not None for t in self.targets)
         self.summary = Summary(output)
         self._since = time.perf_counter()
 
@@ -124,6 +126,7 @@ class _Compilation:
         self._since = now
 
     def run(self, emit: str) -> Summary:
+        self._check_emit(emit)
         module = load_module(self.source)
         self._step("import")
         self._optimise(module)
@@ -135,6 +138,8 @@ class _Compilation:
         first = kernels[self.targets[0].name]
         if emit == "tile":
             return self._write_text(first)
+        if self.gpu:
+            return self._write_gpu_code(first, emit)
         if emit in ("llvm", "asm"):
             return self._write_code(first, emit)
         weights = _Weights(first)
@@ -143,6 +148,16 @@ class _Compilation:
         if emit == "obj":
             return self._write_object(code[self.targets[0].name], self.targets[0])
         return self._write_bundle(first, weights, code)
+
+    def _check_emit(self, emit: str) -> None:
+        names = ", ".join(t.name for t in self.targets)
+        if self.gpu and (len(self.targets) > 1 or emit not in EMIT_GPU):
+            raise UnsupportedError(
+                f"cannot emit {emit!r} for {names}: bundles hold no code for GPUs yet",
+                hint=f"one GPU, and one of {', '.join(EMIT_GPU)}",
+            )
+        if emit == "triton" and not self.gpu:
+            raise TfcError(f"Triton code is for GPUs, not for {names}", hint="--target sm_90, say")
 
     # ---- passes
 
@@ -198,6 +213,23 @@ class _Compilation:
         texts = _texts(module, _Weights(module).offsets(module), target)
         if emit == "asm":
             texts = [emit_asm(text, target, opt_level=self.options.opt_level) for text in texts]
+        return self._write("\n".join(texts).encode())
+
+    def _write_gpu_code(self, module: Module, emit: str) -> Summary:
+        """Triton source, or what it compiles to, of all kernels."""
+        from tfc.backends.triton.compile import compile_kernel
+        from tfc.backends.triton.printer import print_module
+
+        self.summary.kernels = len(module.kernels)
+        if emit == "triton":
+            return self._write(print_module(module).encode())
+        gpu = self.targets[0].gpu
+        assert gpu is not None and emit == "asm"
+        texts: list[str] = []
+        for number, kernel in enumerate(module.kernels.values()):
+            self.progress("compile", number, len(module.kernels))
+            texts.append(compile_kernel(kernel, gpu.arch).ptx)
+        self._step("machine code")
         return self._write("\n".join(texts).encode())
 
     def _write_text(self, module: Module) -> Summary:

@@ -80,7 +80,7 @@ def compile_kernel(
     *,
     warps: int | None = None,
     stages: int | None = None,
-    precision: str = "ieee",
+    precision: str = "",
     wide: bool = False,
 ) -> Compiled:
     """The GPU code of a kernel; warps and stages are the kernel's own where they are not given.
@@ -154,7 +154,7 @@ def _compiled(source: Source, arch: str, options: dict[str, Any]) -> tuple[Any, 
 def _function(source: Source) -> Any:
     """The kernel as a function that Triton compiles; Triton reads its text through `linecache`."""
     file = f"<{source.name}.triton.py>"
-    text = f"{source.imports}\n\n\n{source.body}"
+    text = source.text
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     names: dict[str, Any] = {"__name__": "kernel"}
     exec(compile(text, file, "exec"), names)

@@ -74,7 +74,7 @@ def run_kernel(
     buffers: Sequence[Array],
     symbols: Mapping[str, int],
     *,
-    precision: str = "ieee",
+    precision: str = "",
     wide: bool = False,
 ) -> None:
     """Prints a kernel and runs every program; writes the output buffers, which are flat arrays."""

@@ -7,15 +7,24 @@ does not vary along an axis is kept at extent 1 there, or as a scalar, until an 
 
 from __future__ import annotations
 
+import keyword
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tfc.backends.triton import functions as f
 from tfc.backends.triton.expressions import Expressions, conjunction, grouped, padding
 from tfc.backends.triton.extents import Extents
-from tfc.backends.triton.source import Argument, ErrorSite, Source, is_wide, limits_of
-from tfc.ir.core import Block, Kernel, Op, Value
-from tfc.ir.errors import UnsupportedError
+from tfc.backends.triton.source import (
+    Argument,
+    ErrorSite,
+    Source,
+    file_text,
+    is_wide,
+    limits_of,
+)
+from tfc.ir.core import Block, Kernel, Module, Op, Value
+from tfc.ir.errors import TfcError, UnsupportedError
 from tfc.ir.expr import Dim, as_expr, normal, product
 from tfc.ir.types import BF16, F16, F32, I8, I32, DType
 from tfc.tile import ops as t
@@ -26,6 +35,10 @@ PRECISIONS = ("ieee", "tf32", "tf32x3")
 Shape = tuple[int, int]
 SCALAR: Shape = (0, 0)
 LARGEST_AXIS = 65535  # of the grid's second and third axes
+RESERVED = re.compile(
+    rf"[rcv]\d+|tl|triton|libdevice|errors|program|range|float|{'|'.join(f.HELPERS)}"
+)
+"""Names that the text gives a meaning of its own."""
 
 
 @dataclass(frozen=True)
@@ -42,17 +55,44 @@ class Tile:
     zero: tuple[bool, bool] = (False, False)
 
 
-def print_kernel(kernel: Kernel, *, precision: str = "ieee", wide: bool = False) -> Source:
+def print_kernel(kernel: Kernel, *, precision: str = "", wide: bool = False) -> Source:
     """The Triton source of a kernel.
 
-    precision: how products of f32 are computed; tf32 keeps 11 bits of each factor, tf32x3 nearly
-    all. wide: 64-bit indices even where the static sizes do not ask for them; else symbolic sizes
-    must stay in `Source.limits`.
+    precision: how products of f32 are computed; ieee in full, tf32 keeps 11 bits of each factor,
+    tf32x3 nearly all. If it is not given, the kernel's attribute of that name says so, else ieee.
+    wide: 64-bit indices even where the static sizes do not ask for them; else symbolic sizes must
+    stay in `Source.limits`.
 
     Raises UnsupportedError for an op or a type that Triton does not have.
     """
-    assert precision in PRECISIONS, f"precision {precision!r}"
+    precision = precision or str(kernel.attributes.get("precision", PRECISIONS[0]))
+    if precision not in PRECISIONS:
+        raise TfcError(
+            f"no precision is named {precision!r}",
+            where=f"kernel @{kernel.name}",
+            hint=f"one of {', '.join(PRECISIONS)}",
+        )
+    _check_names(kernel)
     return _Printer(kernel, precision, wide or is_wide(kernel)).source()
+
+
+def _check_names(kernel: Kernel) -> None:
+    """Raises TfcError for a name of the kernel that the text cannot use."""
+    names = [kernel.name, *(a.name for a in kernel.body.args), *(name for name, _ in kernel.grid)]
+    names += [op.index for op in kernel.body.walk() if isinstance(op, t.For)]
+    for name in [*names, *kernel_symbols(kernel)]:
+        if not name.isidentifier() or keyword.iskeyword(name) or RESERVED.fullmatch(name):
+            raise TfcError(
+                f"the name {name!r} cannot stand in Triton source",
+                where=f"kernel @{kernel.name}",
+                hint="rename it",
+            )
+
+
+def print_module(module: Module, *, precision: str = "", wide: bool = False) -> str:
+    """One Triton file of all kernels of a module."""
+    kernels = module.kernels.values()
+    return file_text([print_kernel(k, precision=precision, wide=wide) for k in kernels])
 
 
 @dataclass
@@ -85,8 +125,9 @@ class _Printer:
             imports.append("from triton.language.extra import libdevice")
         return Source(
             name=self.kernel.name,
-            imports="\n".join(imports),
-            body="\n\n\n".join([*helpers, "\n".join(body)]) + "\n",
+            imports=tuple(imports),
+            helpers=tuple(helpers),
+            function="\n".join(body),
             arguments=tuple(arguments),
             grid=grid,
             sites=tuple(self.sites),
@@ -482,4 +523,4 @@ def _narrow(value: Value) -> Value:
     return producer.x if narrow in (F16, BF16) else value
 
 
-__all__ = ["PRECISIONS", "print_kernel"]
+__all__ = ["PRECISIONS", "print_kernel", "print_module"]

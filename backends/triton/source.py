@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tfc.ir.core import Kernel
@@ -40,8 +40,9 @@ class Source:
     """
 
     name: str
-    imports: str
-    body: str
+    imports: tuple[str, ...]
+    helpers: tuple[str, ...]
+    function: str
     arguments: tuple[Argument, ...]
     grid: tuple[Dim, Dim, Dim]
     sites: tuple[ErrorSite, ...] = ()
@@ -53,11 +54,19 @@ class Source:
     @property
     def text(self) -> str:
         """The whole file."""
+        return file_text([self])
+
+    @property
+    def body(self) -> str:
+        """The helpers and the kernel, without what they import."""
+        return _BETWEEN.join([*self.helpers, self.function]) + "\n"
+
+    @property
+    def note(self) -> str:
+        """A comment on how the kernel is launched and where it came from."""
         grid = " x ".join(str(n) for n in self.grid)
-        notes = [f"# @{self.name}: grid {grid}, {self.warps} warps, {self.stages} stages"]
-        if self.origin:
-            notes.append(f"# from {', '.join(self.origin)}")
-        return "\n".join([*notes, self.imports, "", "", self.body])
+        launch = f"# grid {grid}, num_warps={self.warps}, num_stages={self.stages}"
+        return f"{launch}\n# from {', '.join(self.origin)}" if self.origin else launch
 
     def programs(self, symbols: Mapping[str, int]) -> tuple[int, int, int]:
         """The launch grid for values of the symbols. Raises TfcError where sizes are beyond 32-bit
@@ -83,6 +92,17 @@ class Source:
                     f"index {errors[2 * number + 1]} is out of range of an axis of {size}",
                     where=site.node or f"kernel @{self.name}",
                 )
+
+
+_BETWEEN = "\n\n\n"
+
+
+def file_text(sources: Sequence[Source]) -> str:
+    """One file of several kernels, which share imports and helpers."""
+    imports = dict.fromkeys(line for s in sources for line in s.imports)
+    helpers = dict.fromkeys(text for s in sources for text in s.helpers)
+    kernels = [f"{s.note}\n{s.function}" for s in sources]
+    return _BETWEEN.join(["\n".join(imports), *helpers, *kernels]) + "\n"
 
 
 def is_wide(kernel: Kernel) -> bool:

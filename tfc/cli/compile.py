@@ -20,6 +20,7 @@ SUFFIXES = {
     "graph": ".graph.tfc",
     "tile": ".tile.tfc",
     "llvm": ".ll",
+    "triton": ".triton.py",
     "asm": ".s",
     "obj": ".o",
     "bundle": ".tfb",

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests import conformance
-from tests.conformance import Arrays, Case, DataSet, Farm
+from tests.conformance import Arrays, Case, DataSet, run_cases
 from tfc.driver import clone_module
 from tfc.driver import compile as compile_module
 from tfc.importers.onnx import import_onnx
@@ -134,7 +134,7 @@ _NAMES = ("right", "wrong", "dies", "shape", "refused", "hangs", "raises", "afte
 
 def test_each_end_of_a_case_is_told() -> None:
     cases = [case_of(name) for name in _NAMES]
-    outcomes = {o.name: o for o in Farm(cases, engine, jobs=1, timeout=1).run()}
+    outcomes = {o.name: o for o in run_cases(cases, engine, jobs=1, timeout=1)}
     assert {name: o.verdict for name, o in outcomes.items()} == {
         **{"right": "pass", "after": "pass", "wrong": "wrong", "shape": "wrong"},
         **{"refused": "refused", "raises": "error", "dies": "crash", "hangs": "timeout"},

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tfc.backends.llvm import dots, memory
-from tfc.backends.llvm.memory import Coordinate, Place, stride_along
+from tfc.backends.llvm.places import Coordinate, Place, stride_along
 from tfc.backends.llvm.registers import Register, element_type
 from tfc.ir.core import Value
 from tfc.ir.expr import Dim, normal

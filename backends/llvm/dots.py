@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tfc.backends.llvm.memory import Coordinate
+from tfc.backends.llvm.places import Coordinate
 from tfc.backends.llvm.registers import Register, element_type
 from tfc.ir.core import Value
 from tfc.ir.expr import Dim, normal
@@ -153,7 +153,7 @@ def over_depth(
     """Runs steps(first, count, totals) over the inner axis: written out if short, else a loop."""
     if depth * size <= STRAIGHT or depth <= 8:
         return steps(0, depth, totals)
-    unroll = max(1, min(lo.lanes, STRAIGHT // 2 // size))
+    unroll = max(1, min(lo.lanes, STRAIGHT // 3 // size))
     unroll = max(4, 1 << (unroll.bit_length() - 1))
     whole = depth // unroll
     if whole < 2:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tfc.backends.llvm import memory, scratch, tiles, walks
+from tfc.backends.llvm import memory, places, scratch, tiles, walks
 from tfc.backends.llvm.registers import Register
 from tfc.ir.expr import Dim
 from tfc.ir.types import I64
@@ -15,7 +15,7 @@ from tfc.tile import ops as t
 
 if TYPE_CHECKING:
     from tfc.backends.llvm.lowering import Lowering
-    from tfc.backends.llvm.memory import Coordinate
+    from tfc.backends.llvm.places import Coordinate
 
 ERROR_INDEX = 16
 """TFC_ERROR_INDEX of tfc_abi.h."""
@@ -82,7 +82,7 @@ def _checked(
     moved = writer.pure(f"add {kind} {r.text}, {sizes}")
     index = lo.vectors.select(negative, kind, moved, r.text, vector)
     good = writer.pure(f"icmp ult {kind} {index}, {sizes}")
-    counted = memory.inside(lo, lo.bounds.of(op), op.x.tile.shape, at, lane)
+    counted = places.inside(lo, lo.bounds.of(op), op.x.tile.shape, at, lane)
     truth = lo.vectors.type_text("i1", vector)
     wrong = writer.pure(f"xor {truth} {good}, {lo.vectors.fill('true', 'i1', vector)}")
     if counted is not None:

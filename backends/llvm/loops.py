@@ -170,10 +170,11 @@ class _Carried:
         following = self.op.do.terminator.inputs
         out = self._pulled(following)
         moved = {i: following[i] for i in self.scratch if following[i] is not args[i]}
-        for i, value in moved.items():
-            if not _in_place(args[i], self.op, i):
-                moved[i] = self._apart(value)
-        for i, value in moved.items():
+        in_place = [i for i in moved if _in_place(args[i], self.op, i)]
+        apart = {i: self._apart(value) for i, value in moved.items() if i not in in_place}
+        for i in in_place:  # first: they may read the last values of the others
+            tiles.write_tile(lo, moved[i], lo.places[args[i]])
+        for i, value in apart.items():
             tiles.write_tile(lo, value, lo.places[args[i]])
         return out
 

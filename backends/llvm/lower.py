@@ -143,7 +143,7 @@ class _Frame:
         declares, defines = self._library()
         parts = [
             f'target triple = "{lo.target.triple}"',
-            "@tfc.zeros = private unnamed_addr constant [512 x i8] zeroinitializer, align 64",
+            "@tfc.zeros = private unnamed_addr constant [1024 x i8] zeroinitializer, align 64",
             *(definition for _, definition in lo.strings.values()),
             *declares,
             *defines,

@@ -16,7 +16,7 @@ from tfc.backends.llvm import arithmetic, memory, scratch
 from tfc.backends.llvm.bounds import Bound, BoundTable
 from tfc.backends.llvm.casts import Converter
 from tfc.backends.llvm.indices import LANE_SYMBOL, Indices, lane_stride
-from tfc.backends.llvm.memory import Coordinate, Place
+from tfc.backends.llvm.places import Coordinate, Place, inside
 from tfc.backends.llvm.registers import Register, Vectors
 from tfc.backends.llvm.separable import clampable
 from tfc.backends.llvm.writer import Writer
@@ -27,6 +27,10 @@ from tfc.tile import ops as t
 
 if TYPE_CHECKING:
     from tfc.targets import Target
+
+
+SPARE_BYTES = 1024
+"""Memory for accesses that are out of bounds: 64 elements and a register of the widest kind."""
 
 
 class Lowering:
@@ -116,7 +120,7 @@ class Lowering:
     def spare_room(self) -> str:
         """Memory that may be written instead of what is out of bounds."""
         if not self.spare_bytes:
-            self.spare_bytes = self.lanes * 8
+            self.spare_bytes = SPARE_BYTES
             self.writer.entry.append(f"  %spare = alloca [{self.spare_bytes} x i8], align 64")
         return "%spare"
 
@@ -185,7 +189,7 @@ class Lowering:
             case t.Index():
                 return self._index(op, at, lane)
             case t.InBounds():
-                text = memory.inside(self.this, self.bounds.of(op), value.tile.shape, at, lane)
+                text = inside(self.this, self.bounds.of(op), value.tile.shape, at, lane)
                 return Register(text or "true", BOOL, text is not None and lane is not None)
             case t.Map():
                 operands = [self.pull(v, at, lane) for v in op.operand_values]

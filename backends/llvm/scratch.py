@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfc.backends.llvm import memory
-from tfc.backends.llvm.memory import Place
+from tfc.backends.llvm.places import Place
 from tfc.ir.core import Value
 from tfc.ir.expr import as_expr, symbol
 from tfc.tile import ops as t

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tfc.backends.llvm import memory, scratch, walks
 from tfc.backends.llvm.blocks import prime, transpose
-from tfc.backends.llvm.memory import Place, stride_along
+from tfc.backends.llvm.places import Place, stride_along
 from tfc.backends.llvm.registers import Register, element_type
 from tfc.ir.core import Value
 from tfc.ir.expr import Dim

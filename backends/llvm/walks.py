@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tfc.backends.llvm import dots, scratch
 from tfc.backends.llvm.blocks import turns
-from tfc.backends.llvm.memory import Place, stride_along
+from tfc.backends.llvm.places import Place, stride_along
 from tfc.ir.core import Value
 from tfc.ir.expr import Dim, Expr, normal
 from tfc.tile import ops as t
@@ -181,15 +181,19 @@ def _needed_in_memory(lo: Lowering, value: Value) -> list[Value]:
                     scratch.spill(lo, v)
             out.extend(s.output for s, _ in reversed(found.stages))
             out.extend(d.output for d, _ in reversed(found.dots))
-            if operand is op.a and any(_is_guarded(lo, p) for p, _ in found.places):
+            if operand is op.a and any(_is_guarded(lo, p, 1 ^ at) for p, at in found.places):
                 out.append(operand)
     return [v for v in dict.fromkeys(out) if v not in lo.ready]
 
 
-def _is_guarded(lo: Lowering, place: Place) -> bool:
-    """Whether reading one element needs a test: a copy in scratch is read faster many times."""
-    clamped = {b for bounds in place.clamps.values() for b in bounds}
-    return any(lo.is_active(b) and b not in clamped for b in place.bounds)
+def _is_guarded(lo: Lowering, place: Place, axis: int) -> bool:
+    """Whether each step along an axis needs a test: a copy in scratch is faster to read again."""
+    names = (t.ROW, t.COLUMN)
+    clamped = place.clamps.get(axis, ())
+    return any(
+        lo.is_active(b) and b not in clamped and names[axis] in b.value.symbols()
+        for b in place.bounds
+    )
 
 
 # ---- the walk
@@ -216,7 +220,7 @@ def plan(
     if found.dots:
         high, wide = _dot_block(lo, found, shape, lane)
         blocks = -(-lines // high) * -(-chunks // wide)
-        straight = blocks <= 4 or lines * chunks * cost <= STRAIGHT
+        straight = blocks <= 1 or lines * chunks * cost <= STRAIGHT
         return Plan(high, wide, not straight and lines > high, not straight and chunks > wide)
     if found.has_transposing(lo, lane):
         high, wide = min(lines, lo.lanes), 1

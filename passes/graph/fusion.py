@@ -234,7 +234,7 @@ class _Grouping:
         shape = op.results[0].tensor.shape
         inner = [v for v in op.inputs if v in group.tags]
         if group.kind == "reduction":
-            return isinstance(op, Elementwise) and shape in (group.shape, _reduced(group))
+            return isinstance(op, Elementwise) and _follows_reduction(group, op)
         if group.kind in ("concat", "scan"):
             return False
         if isinstance(op, Elementwise):
@@ -332,6 +332,21 @@ def _is_indexed(group: Group, users: list[Op]) -> bool:
 def _reduced_axes(op: Op) -> tuple[int, ...]:
     axes = getattr(op, "axes", None)
     return tuple(axes) if axes is not None else (op.attributes["axis"],)
+
+
+def _follows_reduction(group: Group, op: Op) -> bool:
+    """Whether an elementwise op has a place for each element of the domain or of the results.
+
+    Results that lost their axes must meet the domain's elements at the right axes, the last ones.
+    """
+    result = op.results[0].tensor
+    first = next(o for o in group.ops if getattr(o, "hero", "") == "reduction")
+    if result.shape not in (group.shape, _reduced(group)):
+        return False
+    layout = first.inputs[0].tensor.layout if result.shape == group.shape else None
+    shorter = any(v.tensor.rank < result.rank for v in op.inputs if v in group.tags)
+    leading = group.axes == tuple(range(len(group.axes)))
+    return result.layout == layout and (leading or not shorter)
 
 
 def _reduced(group: Group) -> tuple[Dim, ...]:

@@ -12,6 +12,7 @@ from tfc.ops.base import Elementwise
 from tfc.ops.constant import Constant
 from tfc.ops.convolution import Conv, Pool
 from tfc.ops.linalg import MatMul
+from tfc.ops.reduction import ArgReduction, PrimitiveReduction
 from tfc.ops.shape import Concat
 from tfc.ops.view import Reshape
 from tfc.passes.base import Pass, PassContext, register
@@ -80,6 +81,7 @@ class _Layouts:
         if convolutions and 2 * fitting >= sum(work) + products:
             self._block(convolutions)
             self._return_plain()
+            self._reduce_plain()
         for op in self.function.body:
             if isinstance(op, MatMul):
                 self._pack_product(op)
@@ -107,6 +109,19 @@ class _Layouts:
                     plain = Builder.before_op(op).value(Reshape(value, value.tensor.shape))
                     plain.name = value.name
                     reader.set_operand(index, plain)
+
+    def _reduce_plain(self) -> None:
+        """What is reduced along the channels lies plain: blocks are padded."""
+        plain: dict[Value, Value] = {}
+        for op in self.function.body:
+            if not isinstance(op, PrimitiveReduction | ArgReduction):
+                continue
+            layout, axes = op.x.tensor.layout, op.folding().axes
+            if layout is None or not set(layout.blocks) & set(axes):
+                continue
+            if op.x not in plain:
+                plain[op.x] = Builder.before_op(op).value(Reshape(op.x, op.x.tensor.shape))
+            op.set_operand(0, plain[op.x])
 
     def _block_convolution(self, op: Conv) -> None:
         if not self.context.allow("block-channels"):

@@ -8,7 +8,7 @@ from tfc.ir.core import Block, Kernel, Value
 from tfc.ir.expr import Dim, Expr, as_expr, normal, product
 from tfc.ir.types import TensorType
 from tfc.tile.build import C
-from tfc.tile.nest import Nest, physical_index
+from tfc.tile.nest import Nest, padding_bounds, physical_index
 from tfc.tile.nests.runs import Run, expressions_of, find_runs, join_runs
 from tfc.tile.nests.schedule import MapSchedule
 
@@ -65,7 +65,8 @@ def _copy(
 
     def loops(level: int) -> None:
         if level == len(runs):
-            nest.write_tile(0, target, nest.pull(part, index))
+            with nest.guarded(*padding_bounds(kind, index)):
+                nest.write_tile(0, target, nest.pull(part, index))
             return
         last = level == len(runs) - 1
         step = max(size, 1) if last else 1
@@ -90,7 +91,8 @@ def _runs(group: Block, part: Value, axis: int, start: Dim, outer: int) -> list[
     index = physical_index(kind, [trial.axis(f"y{i}", n) for i, n in enumerate(sizes)])
     target = list(index)
     target[axis] = target[axis] + start
-    trial.write_tile(0, target, trial.pull(part, index))
+    with trial.guarded(*padding_bounds(kind, index)):
+        trial.write_tile(0, target, trial.pull(part, index))
     found = find_runs(trial, sizes, expressions_of(trial))
     runs: list[Run] = []
     for run in found:

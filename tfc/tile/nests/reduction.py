@@ -15,7 +15,7 @@ from tfc.ir.core import Block, Kernel, Value
 from tfc.ir.expr import Dim, Expr, as_expr, symbol
 from tfc.ir.types import I64, TensorType
 from tfc.tile.build import C, R
-from tfc.tile.nest import Nest, computed_in, physical_index
+from tfc.tile.nest import Nest, computed_in, padding_bounds, physical_index
 from tfc.tile.nests.identity import identity
 from tfc.tile.nests.runs import Run, expressions_of, find_runs, join_runs, split_extent
 from tfc.tile.nests.schedule import ColumnSchedule, RowSchedule
@@ -75,6 +75,7 @@ def domain_runs(name: str, group: Block, reductions: Sequence[Reduction]) -> lis
     kind = reductions[0].x.tensor
     sizes = kind.physical
     index = physical_index(kind, [nest.axis(f"y{i}", n) for i, n in enumerate(sizes)])
+    nest.guards.extend(padding_bounds(kind, index))
     for r in reductions:
         nest.bind(r.result, r.index(index), _dummy(nest, r))
         nest.pull(r.x, index)
@@ -116,15 +117,16 @@ def output_index(value: Value, r: Reduction, index: list[Expr]) -> list[Expr]:
     rank = value.tensor.rank
     if value.tensor.shape == r.x.tensor.shape and rank == len(index):
         return index
-    if r.keepdims or rank == len(index):
+    if rank == len(index):
         return [as_expr(0) if a in r.axes else e for a, e in enumerate(index)]
-    return r.index(index)
+    return [e for a, e in enumerate(index) if a not in r.axes]
 
 
 def _domain(nest: Nest, r: Reduction, runs: Sequence[Run]) -> Domain:
     kind = r.x.tensor
     reduced_axes = _reduced_axes(r)
     index = physical_index(kind, [nest.axis(f"y{i}", n) for i, n in enumerate(kind.physical)])
+    nest.guards.extend(padding_bounds(kind, index))
     names = join_runs(nest, runs)
     kept: list[tuple[str, Dim]] = []
     reduced: list[tuple[str, Dim]] = []

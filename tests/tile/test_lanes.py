@@ -57,6 +57,13 @@ def test_what_is_no_number_of_lanes(lanes: object) -> None:
         lanes_of(made, resolve("x86-64-v3"))
 
 
+def test_no_more_than_fit_the_target() -> None:
+    made = kernel("norm")
+    made.attributes["lanes"] = 16
+    assert lanes_of(made, resolve("x86-64-v4")) == 16
+    assert lanes_of(made, resolve("x86-64-v3")) == 8
+
+
 def test_without_the_attribute_the_target_decides() -> None:
     made = kernel("norm")
     assert lanes_of(made, resolve("x86-64-v4")) == natural_lanes(made, resolve("x86-64-v4")) == 16

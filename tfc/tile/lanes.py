@@ -1,7 +1,7 @@
 """How many lanes the vectors of a kernel have: all its vectors have as many.
 
-A vector of more lanes than a register holds is several registers, one of fewer leaves some of it
-empty: what is right for the usual element type of a kernel costs the others little.
+Of the wider element types a vector is several registers, of the narrower ones a part of one: what
+is right for the usual element type of a kernel costs the others little.
 """
 
 from __future__ import annotations
@@ -23,18 +23,17 @@ SHORTEST_RUN = 4  # elements of a block that are worth vectors of their own
 
 
 def lanes_of(kernel: Kernel, target: Target) -> int:
-    """The lanes that the kernel's attribute says, or else those that fit the target.
+    """The lanes that the kernel's attribute says, but no more than fit the target.
 
     Raises TfcError if the attribute is no power of two from 2 to 64.
     """
-    lanes = kernel.attributes.get(ATTRIBUTE)
-    if lanes is None:
-        return natural_lanes(kernel, target)
+    natural = natural_lanes(kernel, target)
+    lanes = kernel.attributes.get(ATTRIBUTE, natural)
     if not isinstance(lanes, int) or not 2 <= lanes <= MOST or lanes & (lanes - 1):
         raise TfcError(
             f"kernel @{kernel.name}: {ATTRIBUTE} = {lanes}", hint=f"a power of two from 2 to {MOST}"
         )
-    return lanes
+    return min(lanes, natural)  # a text may have been made for a target of wider registers
 
 
 def natural_lanes(kernel: Kernel, target: Target) -> int:

@@ -7,7 +7,7 @@ import pytest
 
 from tfc.backends.llvm.compile import compile_kernel_text, emit_asm, optimise_text
 from tfc.backends.llvm.jit import jit_kernel, jit_kernels
-from tfc.backends.llvm.lower import lanes_of, lower_kernel
+from tfc.backends.llvm.lower import lower_kernel
 from tfc.backends.llvm.objects import undefined_symbols
 from tfc.ir.core import Location
 from tfc.ir.errors import TfcError, UnsupportedError
@@ -16,6 +16,7 @@ from tfc.ir.types import BOOL, F16, F32, F64, I8, I64, BufferType
 from tfc.targets import TARGETS, resolve, runs_here
 from tfc.tile.build import C, KernelBuilder, R
 from tfc.tile.interpret import run_kernel
+from tfc.tile.lanes import lanes_of
 
 M = symbol("M")
 LEVELS = [name for name, t in TARGETS.items() if runs_here(t)]
@@ -194,6 +195,18 @@ def test_large_carried_tiles_may_change_places() -> None:
     out = np.zeros(64 * 48, np.float32)
     jit_kernel(b.kernel)([*data, out], {})
     np.testing.assert_array_equal(out, data[1])
+
+
+def test_a_carried_tile_reads_the_last_value_of_another() -> None:
+    kinds = {"a": BufferType(F32, 64 * 48), "b": BufferType(F32, 64 * 48)}
+    b = KernelBuilder("counted", {**kinds, "y": BufferType(F32, 64 * 48, "out")}, [])
+    x, y = (b.load(b.buffer(n), R * 48 + C, (64, 48)) for n in "ab")
+    _, total = b.loop(0, 3, 1, [x, y], lambda i, p, q: [b.map("add", p, 1), b.map("add", q, p)])
+    b.store(b.buffer("y"), R * 48 + C, total)
+    data = [np.arange(64 * 48, dtype=np.float32) * i for i in (1, 7)]
+    out = np.zeros(64 * 48, np.float32)
+    jit_kernel(b.kernel)([*data, out], {})
+    np.testing.assert_array_equal(out, data[1] + 3 * data[0] + 3)
 
 
 def test_lanes_follow_the_element_types() -> None:

@@ -8,6 +8,7 @@ for files that the command writes. `not` before the command says that it must fa
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import tempfile
@@ -20,6 +21,12 @@ import pytest
 from tests.filecheck import CheckError, check, read_directives
 
 _RUN = re.compile(r"//\s*RUN:\s*(.*)")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """The whole suite runs on all cores, but what is named on the command line in this process."""
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    return len(os.sched_getaffinity(0)) if whole else 0
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

@@ -70,13 +70,14 @@ class GraphOp(Op):
     """An op of the graph level. The numpy `reference` is its meaning.
 
     `exact`: the reference's bits are the same on every machine, so that it may fold constants.
-    `commutative`: the first two operands may change places. `kernel`: the kind of kernel that is built around
-    the op by its `lower`; empty for one that is evaluated inside of others by its `pull`, or not at all.
+    `commutative`: the first two operands may change places. `hero`: the kind of kernel that is
+    built around the op by its `lower`; empty for one that is evaluated inside of others by its
+    `pull`, or not at all.
     """
 
     exact: ClassVar[bool] = False
     commutative: ClassVar[bool] = False
-    kernel: ClassVar[str] = ""
+    hero: ClassVar[str] = ""
 
     def reference(self, *arrays: Any, **_: Any) -> Any:
         """The result, or a tuple of the results, for the operands' arrays (None where absent).

@@ -46,7 +46,7 @@ class MatMul(GraphOp, name="matmul"):
     ```
     """
 
-    kernel = "contraction"
+    hero = "contraction"
 
     a: Value = operand()
     b: Value = operand()

@@ -73,7 +73,7 @@ def highest(dtype: DType) -> Any:
 class PrimitiveReduction(Reduction):
     """A reduction that becomes a kernel; `combine` is the tile function of two elements."""
 
-    kernel = "reduction"
+    hero = "reduction"
 
     combine: ClassVar[str] = ""
 
@@ -204,7 +204,7 @@ class ArgReduction(GraphOp):
     NaN beats every number. Along an axis of size 0 the index is 0, which names no element.
     """
 
-    kernel = "reduction"
+    hero = "reduction"
 
     exact = True
 
@@ -296,7 +296,7 @@ class CumSum(GraphOp, name="cumsum"):
     ```
     """
 
-    kernel = "scan"
+    hero = "scan"
 
     x: Value = operand()
     axis: int = attribute("int")

@@ -34,7 +34,7 @@ class Concat(GraphOp, name="concat"):
     ```
     """
 
-    kernel = "concat"
+    hero = "concat"
 
     exact = True
     parts: list[Value] = variadic()

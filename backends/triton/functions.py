@@ -219,7 +219,7 @@ def _shift(function: str, dtype: DType, x: str, amount: str) -> str:
 def cast(x: str, source: DType, to: DType) -> str:
     """x converted as the graph op `cast` does: see `tfc.tile.reference.cast_array`."""
     if to == BOOL:
-        return f"{x} != 0"
+        return f"tl.cast({x}, tl.float32) != 0" if source in (F16, BF16) else f"{x} != 0"
     if source.is_float and to.is_integer:
         return _saturated(x, source, to)
     return f"tl.cast({x}, {name_of(to)})"

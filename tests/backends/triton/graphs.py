@@ -23,7 +23,7 @@ from tfc.text.parse import parse_module
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Graph:
     """The body of @main, its weights and the sizes of its symbols."""
 
@@ -44,7 +44,7 @@ class Graph:
         for name, shape in self.weights.items():
             scale = 1 / np.sqrt(max(1, np.prod(shape[1:]))) if len(shape) > 1 else 1.0
             weights.add((self._random(name, shape) * scale).astype(kind), name)
-        return parse_module(f"module @m weights(\"w\") {{\n{self.text}\n}}", weights=weights)
+        return parse_module(f'module @m weights("w") {{\n{self.text}\n}}', weights=weights)
 
     def _random(self, name: str, shape: tuple[int, ...]) -> Array:
         seed = zlib.crc32(f"{self.name}.{name}".encode())
@@ -54,7 +54,9 @@ class Graph:
         """Random inputs; integers are small and may index an axis from either end."""
         found: dict[str, Array] = {}
         for arg in module.main.body.args:
-            shape = tuple(n if isinstance(n, int) else n.evaluate(self.sizes) for n in arg.tensor.shape)
+            shape = tuple(
+                n if isinstance(n, int) else n.evaluate(self.sizes) for n in arg.tensor.shape
+            )
             made = self._random(arg.name, shape)
             if arg.tensor.dtype.is_bool:
                 found[arg.name] = made > 0
@@ -96,27 +98,28 @@ def symbols_of(module: Module, inputs: dict[str, Array]) -> dict[str, int]:
 def error_of(found: dict[str, Array], wanted: dict[str, Array]) -> float:
     """The largest error over the scale of each output; infinite where NaN or infinities differ."""
     worst = 0.0
-    for name, w in wanted.items():
-        f = found[name].astype(np.float64)
-        w = w.astype(np.float64)
-        if not np.array_equal(np.isfinite(f), np.isfinite(w)):
+    for name, expected in wanted.items():
+        w, f = expected.astype(np.float64), found[name].astype(np.float64)
+        if not np.array_equal(np.where(np.isfinite(w), 0, w), np.where(np.isfinite(f), 0, f), True):
             return float("inf")
-        same = np.where(np.isfinite(w), f - w, np.where(f == w, 0, np.isnan(f) * np.isnan(w) - 1))
-        worst = max(worst, float(np.abs(same).max(initial=0) / max(1.0, np.abs(w[np.isfinite(w)]).max(initial=0))))
+        finite = np.isfinite(w)
+        scale = max(1.0, np.abs(w[finite]).max(initial=0))
+        worst = max(worst, float(np.abs(f[finite] - w[finite]).max(initial=0)) / scale)
     return worst
 
 
 def contraction(m: int | str, n: int, k: int, dtype: str = "f32") -> Graph:
     """Bias, GELU and a residual around a product with a constant."""
     rows = str(m)
+    kind = f"tensor<{rows}x{n}x{dtype}>"
     text = f"""
-      func @main(%x: tensor<{rows}x{k}x{dtype}>, %r: tensor<{rows}x{n}x{dtype}>) -> (%y: tensor<{rows}x{n}x{dtype}>) {{
+      func @main(%x: tensor<{rows}x{k}x{dtype}>, %r: {kind}) -> (%y: {kind}) {{
         %w = constant {{value = @w}} : tensor<{k}x{n}x{dtype}>
         %b = constant {{value = @b}} : tensor<{n}x{dtype}>
-        %p = matmul(%x, %w) : tensor<{rows}x{n}x{dtype}>
-        %s = add(%p, %b) : tensor<{rows}x{n}x{dtype}>
-        %g = gelu(%s) : tensor<{rows}x{n}x{dtype}>
-        %y = add(%g, %r) : tensor<{rows}x{n}x{dtype}>
+        %p = matmul(%x, %w) : {kind}
+        %s = add(%p, %b) : {kind}
+        %g = gelu(%s) : {kind}
+        %y = add(%g, %r) : {kind}
         return %y
       }}"""
     sizes = {"M": 125} if m == "M" else {}
@@ -186,7 +189,8 @@ def attention(heads: int, t: int | str, s: int | str, d: int, mask: bool = False
     text = f"""
       func @main(%q: tensor<1x{heads}x{t}x{d}xf32>, %k: tensor<1x{heads}x{s}x{d}xf32>,
           %v: tensor<1x{heads}x{s}x{d}xf32>{more}) -> (%y: tensor<1x{heads}x{t}x{d}xf32>) {{
-        %y = attention(%q, %k, %v{", %m" if mask else ""}) {{scale = {d**-0.5!r}}} : tensor<1x{heads}x{t}x{d}xf32>
+        %y = attention(%q, %k, %v{", %m" if mask else ""}) {{scale = {d**-0.5!r}}}
+          : tensor<1x{heads}x{t}x{d}xf32>
         return %y
       }}"""
     name = f"attention-{heads}x{t}x{s}x{d}{'-mask' if mask else ''}"
@@ -209,10 +213,112 @@ def turned(m: int, n: int) -> Graph:
 
 def max_pool(n: int, c: int, size: int) -> Graph:
     out = (size + 2 - 3) // 2 + 1
+    shape = f"tensor<{n}x{c}x{out}x{out}xf32>"
     text = f"""
-      func @main(%x: tensor<{n}x{c}x{size}x{size}xf32>) -> (%y: tensor<{n}x{c}x{out}x{out}xf32>) {{
-        %y = max_pool(%x) {{kernel = [3, 3], strides = [2, 2], low_pads = [1, 1], high_pads = [1, 1]}}
-          : tensor<{n}x{c}x{out}x{out}xf32>
+      func @main(%x: tensor<{n}x{c}x{size}x{size}xf32>) -> (%y: {shape}) {{
+        %y = max_pool(%x) {{kernel = [3, 3], strides = [2, 2], low_pads = [1, 1],
+          high_pads = [1, 1]}} : {shape}
         return %y
       }}"""
     return Graph(f"max-pool-{n}x{c}x{size}", text)
+
+
+def simple(name: str, signature: str, result: str, *lines: str, **sizes: int) -> Graph:
+    """A graph of a few lines, the last of which makes %y."""
+    body = "\n".join(lines)
+    text = f"func @main({signature}) -> (%y: {result}) {{\n{body} : {result}\nreturn %y\n}}"
+    return Graph(name, text, sizes=sizes)
+
+
+GATE = (
+    contraction(125, 768, 768),
+    convolution(64, 56, 64),
+    two_convolutions(64, 28),
+    softmax("S", 128),
+    softmax("S", 1000),
+    attention(12, 128, 128, 64),
+    attention(12, "T", "S", 64),
+    layer_norm("S", 384),
+    turned(300, 200),
+    max_pool(1, 64, 56),
+)
+"""The kernels that must compile without spills, at sizes of real models."""
+
+SMALL = (
+    contraction(125, 96, 80),
+    contraction("M", 50, 40),
+    convolution(16, 10, 24),
+    two_convolutions(16, 6),
+    softmax("S", 128),
+    softmax(3, 1000),
+    softmax("S", "N"),
+    attention(2, 70, 70, 64),
+    attention(2, "T", "S", 64),
+    attention(1, 40, 40, 32, mask=True),
+    layer_norm("S", 384),
+    turned(70, 90),
+    max_pool(1, 8, 13),
+)
+"""The same kinds at sizes that Triton's interpreter runs in a moment."""
+
+SLOW_ODD = (
+    contraction(200, 130, 66),
+    convolution(3, 15, 16, kernel=7, stride=2),
+    convolution(8, 5, 8, groups=2),
+    convolution(20, 7, 20, stride=2, n=3),
+    max_pool(2, 3, 7),
+)
+"""Shapes that no tile fits, and that the interpreter takes seconds for."""
+
+ODD = (
+    contraction(7, 5, 3),
+    contraction(1, 100, 17),
+    contraction(33, 1, 1),
+    contraction(20, 33, 65, "f16"),
+    contraction(20, 33, 65, "bf16"),
+    convolution(16, 6, 16, groups=16),
+    convolution(16, 7, 32, kernel=1),
+    convolution(6, 5, 4),
+    softmax(1, 1),
+    softmax(3, 17),
+    softmax(2, 20000),
+    layer_norm(5, 33),
+    attention(1, 1, 5, 20),
+    attention(2, 5, 40, 33),
+    attention(1, 70, "S", 128),
+    turned(1, 33),
+    simple("sum", "%x: tensor<50x37xf32>", "tensor<37xf32>", "%y = reduce_sum(%x) {axes = [0]}"),
+    simple("mean", "%x: tensor<3x50x7xf32>", "tensor<3x1x7xf32>",
+        "%y = reduce_mean(%x) {axes = [1], keepdims = true}"),
+    simple("max", "%x: tensor<33x5xi32>", "tensor<i32>", "%y = reduce_max(%x) {axes = [0, 1]}"),
+    simple("argmax", "%x: tensor<5x300xf32>", "tensor<5xi64>",
+        "%y = argmax(%x) {axis = 1, keepdims = false}"),
+    simple("argmin", "%x: tensor<50x3xf32>", "tensor<3xi64>",
+        "%y = argmin(%x) {axis = 0, keepdims = false}"),
+    simple("cumsum", "%x: tensor<4x9x5xf32>", "tensor<4x9x5xf32>", "%y = cumsum(%x) {axis = 1}"),
+    simple("concat", "%x: tensor<4x9xf32>, %z: tensor<4x5xf32>", "tensor<4x14xf32>",
+        "%y = concat(%x, %z) {axis = 1}"),
+    simple("gather", "%x: tensor<9x5xf32>, %i: tensor<7xi64>", "tensor<7x5xf32>",
+        "%y = gather(%x, %i) {axis = 0}"),
+    simple("pad", "%x: tensor<4x5xf32>", "tensor<7x9xf32>",
+        "%y = pad(%x) {low = [1, 2], high = [2, 2]}"),
+    simple("integers", "%x: tensor<9x20xi32>, %z: tensor<20x5xi32>", "tensor<9x5xi32>",
+        "%y = matmul(%x, %z)"),
+    simple("doubles", "%x: tensor<9x20xf64>, %z: tensor<20x5xf64>", "tensor<9x5xf64>",
+        "%y = matmul(%x, %z)"),
+    simple("batches", "%x: tensor<2x3x9x20xf32>, %z: tensor<2x3x5x20xf32>", "tensor<2x3x9x5xf32>",
+        "%t = transpose(%z) {permutation = [0, 1, 3, 2]} : tensor<2x3x20x5xf32>",
+        "%y = matmul(%x, %t)"),
+    simple("transpose", "%x: tensor<2x3x9x20xf32>", "tensor<9x2x20x3xf32>",
+        "%y = transpose(%x) {permutation = [2, 0, 3, 1]}"),
+    simple("conv1d", "%x: tensor<2x5x12xf32>, %w: tensor<4x5x3xf32>", "tensor<2x4x10xf32>",
+        "%y = conv(%x, %w)"),
+    simple("conv3d", "%x: tensor<1x2x4x4x4xf32>, %w: tensor<4x2x3x3x3xf32>",
+        "tensor<1x4x2x2x2xf32>", "%y = conv(%x, %w)"),
+    simple("average", "%x: tensor<1x16x6x6xf32>", "tensor<1x16x3x3xf32>",
+        "%y = average_pool(%x) {kernel = [3, 3], strides = [2, 2], low_pads = [1, 1],"
+        " high_pads = [1, 1], count_include_pad = false}"),
+    simple("empty", "%x: tensor<0x5xf32>", "tensor<5xf32>", "%y = reduce_sum(%x) {axes = [0]}"),
+    simple("scalar", "%x: tensor<f32>", "tensor<f32>", "%y = exp(%x)"),
+)  # fmt: skip
+"""Shapes that no tile fits, other types, other ops."""

@@ -120,7 +120,8 @@ class NoisyRun(_Run):
         size = np.asarray(_widened(bare, finite))
         error = kind.sum_epsilon * (1 + 0.5 * np.sqrt(_terms(op, arrays, moved))) * size
         jump = np.where(self.generator.random(moved.shape) < 0.5, np.nan, 1.0)
-        open_ = size > kind.sum_largest
+        terms = _terms(op, arrays, moved) if op.name == "average_pool" else 1
+        open_ = size * terms > kind.sum_largest
         if op.name == "conv":
             open_ = open_ | _pads_infinities(bare, arrays)
         return np.where(open_, jump, moved + self._uniform(moved.shape) * error)

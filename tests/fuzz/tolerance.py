@@ -124,6 +124,8 @@ class NoisyRun(_Run):
         open_ = size * terms > kind.sum_largest
         if op.name == "conv":
             open_ = open_ | _pads_infinities(bare, arrays)
+        if op.name == "attention":
+            open_ = open_ | _overflowing_scores(bare, finite, kind)
         return np.where(open_, jump, moved + self._uniform(moved.shape) * error)
 
     def _unrounded(self, op: GraphOp, arrays: list[Array], moved: Array, wide: Array) -> Array:
@@ -134,6 +136,14 @@ class NoisyRun(_Run):
         differs = (np.isinf(wide) & np.isfinite(finer)) | (np.isnan(finer) != np.isnan(wide))
         jump = np.where(self.generator.random(wide.shape) < 0.5, np.nan, 1.0)
         return np.where(differs, jump, moved)
+
+
+def _overflowing_scores(op: GraphOp, sizes: list[Array], kind: Format) -> Array:
+    """Where a query's scores may be more than a float holds."""
+    scores = np.matmul(sizes[0], sizes[1].swapaxes(-1, -2)) * abs(op.attributes["scale"])
+    if len(sizes) > 3:
+        scores = scores + sizes[3]
+    return np.asarray((scores > kind.sum_largest).any(-1, keepdims=True))
 
 
 def _widened(op: GraphOp, arrays: list[Array]) -> Any:

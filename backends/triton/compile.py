@@ -15,14 +15,12 @@ import re
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tfc.ir.errors import TfcError, UnsupportedError
+from tfc.backends.triton.modules import triton_module
+from tfc.ir.errors import TfcError
 
 if TYPE_CHECKING:
     from tfc.backends.triton.source import Source
@@ -127,23 +125,19 @@ def _figure(pattern: str, log: str) -> int:
 
 def _compiled(source: Source, arch: str, options: dict[str, Any]) -> tuple[Any, str]:
     """What Triton makes of a source, and what ptxas said."""
-    triton = prepare()
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
+    triton = triton_module()
     function = _function(source)
     pointers = [i for i, a in enumerate(source.arguments) if a.type.startswith("*")]
-    ast = ASTSource(
+    ast = triton_module("triton.compiler").ASTSource(
         fn=function,
         signature={a.name: a.type for a in source.arguments},
         attrs={(i,): [["tt.divisibility", ALIGNMENT]] for i in pointers},
     )
+    gpu = triton_module("triton.backends.compiler").GPUTarget("cuda", capability(arch), 32)
     log = io.StringIO()
     with _options(), contextlib.redirect_stdout(log):
         try:
-            made = triton.compile(
-                ast, target=GPUTarget("cuda", capability(arch), 32), options=options
-            )
+            made = triton.compile(ast, target=gpu, options=options)
         except triton.CompilationError as error:
             raise AssertionError(
                 f"Triton refuses what we printed: {error}\n{source.text}"
@@ -162,12 +156,11 @@ def _function(source: Source) -> Any:
 
 
 @contextlib.contextmanager
-def _options() -> Iterator[None]:
+def _options() -> Generator[None]:
     """Triton's own settings: nothing is read from a cache or from the environment, nothing is left
     behind.
     """
-    from triton import knobs
-
+    knobs = triton_module("triton.knobs")
     with (
         tempfile.TemporaryDirectory(prefix="tfc-triton-") as folder,
         knobs.cache.scope(),
@@ -181,29 +174,9 @@ def _options() -> Iterator[None]:
         yield
 
 
-@cache
-def prepare() -> ModuleType:
-    """Triton, which is imported here: it takes half a second."""
-    try:
-        import triton
-    except ImportError as error:
-        raise UnsupportedError(
-            "GPU code needs Triton, which is not installed", hint="pip install 'tfc[gpu]'"
-        ) from error
-    return triton
-
-
 def capability(arch: str) -> int:
     """90 for "sm_90"."""
     found = re.fullmatch(r"sm_(\d+)", arch)
     if found is None:
         raise TfcError(f"no GPU is named {arch!r}", hint="sm_80, sm_90 or sm_100, say")
     return int(found[1])
-
-
-def versions() -> str:
-    """What the GPU code depends on besides the source."""
-    return f"triton {prepare().__version__}"
-
-
-__all__ = ["Compiled", "Path", "compile_kernel", "compile_source", "versions"]

@@ -7,7 +7,7 @@ expression that are known for the whole program come first, so that Triton adds 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from tfc.ir.core import Kernel
@@ -32,7 +32,7 @@ class Expressions:
         self._casts = False  # whether each atom is cast to 64 bits
 
     @contextmanager
-    def loop(self, op: t.For) -> Iterator[None]:
+    def loop(self, op: t.For) -> Generator[None]:
         """Knows the range of a loop's variable inside."""
         outer = self._ranges.get(op.index)
         start, stop = as_expr(op.start), as_expr(op.stop)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from tfc.backends.triton.modules import triton_module
 from tfc.ir.core import Kernel
 from tfc.ir.expr import as_expr
 from tfc.ir.types import BF16
@@ -108,20 +109,18 @@ def run_source(source: Source, buffers: Sequence[Array], symbols: Mapping[str, i
 
 def _function(source: Source) -> Any:
     """The kernel as a function that Triton's interpreter runs; its helpers are plain functions."""
-    import triton.language as tl  # slow to import
-    from triton.runtime.interpreter import InterpretedFunction
-
+    interpreter = triton_module("triton.runtime.interpreter")
     _mend()
     file = f"<{source.name}.triton.py>"
     linecache.cache[file] = (len(source.body), None, source.body.splitlines(keepends=True), file)
     names: dict[str, Any] = {
         "triton": SimpleNamespace(jit=_plain),
-        "tl": tl,
+        "tl": triton_module("triton.language"),
         "libdevice": _libdevice(),
     }
     exec(compile(source.body, file, "exec"), names)
-    InterpretedFunction.rewritten_fn.clear()
-    return InterpretedFunction(names[source.name])
+    interpreter.InterpretedFunction.rewritten_fn.clear()
+    return interpreter.InterpretedFunction(names[source.name])
 
 
 def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -136,16 +135,18 @@ def _libdevice() -> SimpleNamespace:
 
 def _computed(name: str) -> Callable[..., Any]:
     """A function of libdevice on the interpreter's tensors."""
-    import triton.language as tl
-    from triton.runtime.interpreter import TensorHandle, interpreter_semantic
+    tl = triton_module("triton.language")
+    interpreter = triton_module("triton.runtime.interpreter")
 
     def call(*given: Any) -> Any:
-        operands = [interpreter_semantic.to_tensor(x) for x in given]
+        operands = [interpreter.interpreter_semantic.to_tensor(x) for x in given]
         arrays = [np.asarray(x.handle.data) for x in operands]
         array = apply_function(LIBDEVICE.get(name, name), *arrays)
         kind = operands[0].dtype
         shape = [int(n) for n in np.broadcast_shapes(*(_shape(x) for x in operands))]
-        return tl.tensor(TensorHandle(array, kind), tl.block_type(kind, shape) if shape else kind)
+        return tl.tensor(
+            interpreter.TensorHandle(array, kind), tl.block_type(kind, shape) if shape else kind
+        )
 
     return call
 
@@ -162,9 +163,10 @@ def _mend() -> None:
     global _mended
     if _mended:
         return
-    import triton.language as tl
-    from triton.runtime.interpreter import InterpreterBuilder, ReduceOps, TensorHandle
-
+    tl = triton_module("triton.language")
+    interpreter = triton_module("triton.runtime.interpreter")
+    InterpreterBuilder, ReduceOps = interpreter.InterpreterBuilder, interpreter.ReduceOps
+    TensorHandle = interpreter.TensorHandle
     plain_cast = InterpreterBuilder.cast_impl
 
     def cast(builder: Any, source: Any, kind: Any) -> Any:

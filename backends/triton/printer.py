@@ -374,7 +374,9 @@ class _Printer:
         if max(tile.shape) <= 1:
             return tile
         rows, cols = tile.shape
-        return Tile(self.fresh(f"tl.trans({tile.text})"), (cols, rows), zero=tile.zero[::-1])
+        return Tile(
+            self.fresh(f"tl.trans({tile.text})"), (cols, rows), zero=(tile.zero[1], tile.zero[0])
+        )
 
     def _stage(self, op: t.Stage) -> Tile:
         return self.tiles[op.x]

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-from tfc.backends.llvm.lower import lower_kernel
-from tfc.backends.triton.compile import compile_kernel
-from tfc.backends.triton.printer import PRECISIONS, print_kernel
-from tfc.interpret import interpret
-from tfc.ir.core import Module
-from tfc.targets import resolve
-from tfc.text.parse import parse_module
-from tfc.text.print import print_module
-
-sys.path.insert(0, str(Path(__file__).parent))
-from graphs import (
+from tests.backends.triton.graphs import (
     GATE,
     ODD,
     SLOW_ODD,
@@ -31,6 +19,14 @@ from graphs import (
     softmax,
     turned,
 )
+from tfc.backends.llvm.lower import lower_kernel
+from tfc.backends.triton.compile import compile_kernel
+from tfc.backends.triton.printer import PRECISIONS, print_kernel
+from tfc.interpret import interpret
+from tfc.ir.core import Module
+from tfc.targets import resolve
+from tfc.text.parse import parse_module
+from tfc.text.print import print_module
 
 QUICK = GATE[0], GATE[4], GATE[6]
 

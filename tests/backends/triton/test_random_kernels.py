@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
+from tests.backends.llvm.random_kernels import RandomKernel, random_kernel
 from tfc.backends.triton.compile import compile_kernel
 from tfc.backends.triton.interpret import run_kernel as run_triton
 from tfc.tile.interpret import run_kernel
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "llvm"))
-from random_kernels import RandomKernel, random_kernel
 
 
 def compare(made: RandomKernel, got: np.ndarray, expected: np.ndarray) -> None:

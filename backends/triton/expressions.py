@@ -144,7 +144,17 @@ def _holds(e: Expr, ranges: dict[str, tuple[Expr, Expr]]) -> bool:
 
 def grouped(text: str) -> str:
     """The text of an expression as a factor."""
-    return text if text.isalnum() else f"({text})"
+    return text if text.isalnum() or _is_one(text) else f"({text})"
+
+
+def _is_one(text: str) -> bool:
+    """Whether a text is in parentheses from its first to its last character."""
+    depth = 0
+    for place, char in enumerate(text):
+        depth += (char == "(") - (char == ")")
+        if depth == 0:
+            return place == len(text) - 1 and text.startswith("(")
+    return False
 
 
 def _order(monomial: Monomial, factor: int) -> tuple[int, bool, int, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import keyword
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -114,6 +115,7 @@ class _Printer:
 
     def source(self) -> Source:
         self.block(self.kernel.body)
+        self.lines = _without_unused(self.lines)
         arguments = self._arguments()
         grid, decoded = self._grid()
         names = ", ".join(a.name for a in arguments)
@@ -497,6 +499,19 @@ class _Printer:
         self.depth -= 1
         for value, name in zip(op.results, names, strict=True):
             self.tiles[value] = Tile(name, self.padded(value))
+
+
+def _without_unused(lines: list[str]) -> list[str]:
+    """The lines without values that no other line uses."""
+    uses = Counter(name for line in lines for name in re.findall(r"\bv\d+\b", line))
+    kept: list[str] = []
+    for line in reversed(lines):
+        made = re.match(r" *(v\d+) = ", line)
+        if made and uses[made[1]] == 1:
+            uses.subtract(re.findall(r"\bv\d+\b", line))
+        else:
+            kept.append(line)
+    return kept[::-1]
 
 
 def _sum(buffer: str, at: str) -> str:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 UNROLLED = 256
 """Iterations that `unroll` may write out."""
+SHORT, SMALL = 4, 256
+"""Iterations, and instructions of all together, that are written out unasked."""
 
 
 def block(lo: Lowering, ops: Block) -> None:
@@ -218,7 +220,7 @@ def _iterate(lo: Lowering, op: t.For, carried: list[str], body: _Carried) -> lis
     trips = (span + (step - 1)).max(0) // step if span.constant is None else None
     count = as_expr(max(0, -(-(span.constant or 0) // step))) if trips is None else trips
     whole = span.max(0) // step
-    if op.unroll and count.constant is not None and count.constant <= UNROLLED:
+    if count.constant is not None and _is_written_out(lo, op, count.constant):
         for i in range(count.constant):
             carried = _straight(lo, op, start + i * step, carried, body, whole, i)
         return carried
@@ -234,6 +236,29 @@ def _iterate(lo: Lowering, op: t.For, carried: list[str], body: _Carried) -> lis
             carried = _straight(lo, op, start + whole * step, carried, body, whole, whole.constant)
         return carried
     return _counted(lo, op, whole, count, start, carried, body)
+
+
+def _is_written_out(lo: Lowering, op: t.For, trips: int) -> bool:
+    """Whether a loop becomes straight code: it asks for it, or is short and small."""
+    if op.unroll:
+        return trips <= UNROLLED
+    return trips <= SHORT and trips * _size(lo, op.do) <= SMALL
+
+
+def _size(lo: Lowering, body: Block) -> float:
+    """Roughly how many instructions the body of a loop has."""
+    total = 0.0
+    for op in body:
+        for value in op.results:
+            layout = lo.layout_of(value)
+            registers = len(lo.coordinates(value, layout))
+            total += registers * (op.a.tile.cols if isinstance(op, t.Dot) else 2)
+        if isinstance(op, t.For):
+            trips = (as_expr(op.stop) - op.start).constant
+            total += SMALL if trips is None else max(0, -(-trips // op.step)) * _size(lo, op.do)
+        elif isinstance(op, t.Map) and op.output.tile.shape != (1, 1):
+            total += walks.function_cost(op)
+    return total
 
 
 def _straight(

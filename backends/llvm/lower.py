@@ -81,11 +81,15 @@ class _Frame:
     def _program(self, number: str, values: list[str]) -> list[str]:
         lo = self.lo
         for (name, extent), text in zip(self.grid, values, strict=True):
-            lo.indices.bind(name, text, 0, extent - 1)
+            if extent == 1:
+                lo.indices.replaced[name] = as_expr(0)
+            else:
+                lo.indices.bind(name, text, 0, extent - 1)
         self._versions()
         following = self._next(values)
-        for name, _ in self.grid:
-            lo.indices.release(name)
+        for name, extent in self.grid:
+            if extent != 1:
+                lo.indices.release(name)
         return following
 
     def _next(self, values: list[str]) -> list[str]:

@@ -16,8 +16,8 @@ from tfc.backends.llvm import arithmetic, memory, scratch
 from tfc.backends.llvm.bounds import Bound, BoundTable
 from tfc.backends.llvm.casts import Converter
 from tfc.backends.llvm.indices import LANE_SYMBOL, Indices, lane_stride
-from tfc.backends.llvm.places import Coordinate, Place, inside
-from tfc.backends.llvm.registers import Register, Vectors
+from tfc.backends.llvm.places import SPARE_BYTES, Coordinate, Place, inside
+from tfc.backends.llvm.registers import Register, Vectors, literal
 from tfc.backends.llvm.separable import clampable
 from tfc.backends.llvm.writer import Writer
 from tfc.ir.core import Kernel, Value
@@ -27,10 +27,6 @@ from tfc.tile import ops as t
 
 if TYPE_CHECKING:
     from tfc.targets import Target
-
-
-SPARE_BYTES = 1024
-"""Memory for accesses that are out of bounds: 64 elements and a register of the widest kind."""
 
 
 class Lowering:
@@ -229,6 +225,8 @@ class Lowering:
         return Register(self.indices.vector(e), I64, True)
 
     def _select(self, op: t.Select, at: Coordinate, lane: int | None) -> Register:
+        if _is_masked_alike(op):
+            return self.pull(op.x, at, lane)
         condition = self.pull(op.condition, at, lane)
         if condition.text in ("true", "false"):
             return self.pull(op.x if condition.text == "true" else op.y, at, lane)
@@ -282,3 +280,15 @@ class Lowering:
         r = self.writer.get((value, *start, layout))
         assert r is not None, f"{value} has no register for {at}"
         return self.vectors.extract(r, at[layout] % self.lanes) if r.vector else r
+
+
+def _is_masked_alike(op: t.Select) -> bool:
+    """Whether x is a load that gives y itself wherever the condition, its own bounds, fails."""
+    test, load, other = (v.producer for v in (op.condition, op.x, op.y))
+    if not isinstance(test, t.InBounds) or not isinstance(load, t.Load):
+        return False
+    if load.indices or test.where != load.where or not isinstance(other, t.Full):
+        return False
+    dtype = op.output.tile.dtype
+    same = literal(load.other, dtype) == literal(other.value, dtype)
+    return same and load.output.tile.shape == op.output.tile.shape

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tfc.backends.llvm import strided
 from tfc.backends.llvm.indices import lane_stride, without_lane
 from tfc.backends.llvm.places import (
     Coordinate,
@@ -47,6 +48,8 @@ def read(lo: Lowering, place: Place, at: Coordinate, lane: int | None) -> Regist
         first = without_lane(address)
         pointer = pointer_to(lo, place, first, scalar, guard.condition, spare)
         return _read_vector(lo, place, pointer, guard, count)
+    if isinstance(stride, int) and strided.can_read(lo, place.dtype, stride, count, guard.mask):
+        return _read_strided(lo, place, address, scalar, stride, guard, count)
     return _read_lanes(lo, place, address, scalar, vector, guard, count)
 
 
@@ -96,7 +99,7 @@ def _read_vector(lo: Lowering, place: Place, pointer: str, guard: Guard, count: 
     if mask is None:
         text = _load_first(lo, kind, pointer, count, dtype.bytes)
     elif lo.can_mask(dtype):
-        text = _masked_load(lo, dtype, pointer, mask, place.other)
+        text = masked_load(lo, dtype, pointer, mask, place.other)
     else:
         lanes = [
             lo.writer.pure(f"getelementptr {kind}, ptr {pointer}, i64 {i}") for i in range(count)
@@ -109,6 +112,24 @@ def _read_vector(lo: Lowering, place: Place, pointer: str, guard: Guard, count: 
     return _or_other(lo, place, text, lo.vectors.splat_text(guard.condition, "i1"))
 
 
+def _read_strided(
+    lo: Lowering,
+    place: Place,
+    address: Expr,
+    offset: str | None,
+    stride: int,
+    guard: Guard,
+    count: int,
+) -> Register:
+    """Lanes a few elements apart, from the one at the lowest address on."""
+    lowest = without_lane(address) + min(0, stride * (count - 1))
+    pointer = pointer_to(lo, place, lowest, offset, guard.condition, lo.spare_zeros())
+    text = strided.read(lo, place.dtype, pointer, stride, count, guard.mask)
+    if place.dtype == BOOL:
+        text = lo.writer.value(f"icmp ne <{lo.lanes} x i8> {text}, zeroinitializer")
+    return _or_other(lo, place, text, None if _is_zero(place.other) else lanes_mask(lo, guard))
+
+
 def _load_first(lo: Lowering, kind: str, pointer: str, count: int, align: int) -> str:
     """The first lanes of a vector; LLVM's passes do not know vectors of one lane."""
     if count == 1:
@@ -118,7 +139,7 @@ def _load_first(lo: Lowering, kind: str, pointer: str, count: int, align: int) -
     return lo.vectors.widened(text, kind, count)
 
 
-def _masked_load(lo: Lowering, dtype: DType, pointer: str, mask: str, other: Any) -> str:
+def masked_load(lo: Lowering, dtype: DType, pointer: str, mask: str, other: Any) -> str:
     element = memory_type(dtype)
     kind = f"<{lo.lanes} x {element}>"
     name = f"llvm.masked.load.{lo.vectors.suffix(element, True)}.p0"

@@ -21,6 +21,8 @@ Coordinate: TypeAlias = "tuple[Dim, Dim]"
 """Row and column of the first element of a register: integers, or expressions of loop counters."""
 
 
+SPARE_BYTES = 1024
+"""Memory for accesses that are out of bounds: 64 elements and a register of the widest kind."""
 SPARE_REACH = 64
 """Elements of spare memory that constant parts of addresses may go over, besides one register."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tfc.backends.llvm import dots, scratch
+from tfc.backends.llvm import dots, scratch, strided
 from tfc.backends.llvm.blocks import turns
 from tfc.backends.llvm.places import Place, stride_along
 from tfc.ir.core import Value
@@ -63,8 +63,11 @@ def access_cost(lo: Lowering, place: Place, lane: int, turned: bool = False) -> 
     """Instructions to read or write a register of a place; `turned`: in transposed blocks."""
     if place.shape[lane] == 1 or (turned and turns(lo, place, lane)):
         return 4.0 if turned else 1.0
-    if stride_along(lo, place, lane) in (0, 1):
+    stride = stride_along(lo, place, lane)
+    if stride in (0, 1):
         return 1.0
+    if isinstance(stride, int) and abs(stride) <= strided.FARTHEST:
+        return 3.0 * abs(stride)
     return lo.lanes * (3.0 if lo.full or not place.bounds else 5.0)
 
 
@@ -105,7 +108,7 @@ def _survey_one(lo: Lowering, found: Survey, v: Value, turned: bool) -> list[tup
             found.cost += 1
             return [(op.x, turned)]
         case t.Map():
-            found.cost += _function_cost(op)
+            found.cost += function_cost(op)
         case t.Select() | t.Index():
             found.cost += 1
         case t.TileCast():
@@ -115,7 +118,7 @@ def _survey_one(lo: Lowering, found: Survey, v: Value, turned: bool) -> list[tup
     return [(x, turned) for x in op.inputs] if op is not None else []
 
 
-def _function_cost(op: t.Map) -> float:
+def function_cost(op: t.Map) -> float:
     if op.output.tile.shape == (1, 1):
         return 0.0
     integer = op.operand_values[0].tile.dtype.is_integer

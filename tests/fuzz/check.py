@@ -185,12 +185,14 @@ def check_compiled(checked: Sequence[Checked], level: int, target: str, path: Pa
 
 def run_compiled(checked: Checked, function: Any, stage: str) -> None:
     """Runs the code of a case; stops at the first wrong result."""
+    from tfc.runtime.errors import InputError, RunError
+
     for data in checked.case.data:
         run = next((r for r in checked.runs if r.data is data), None)
         try:
             outputs = function.run(data.inputs)
         except Exception as error:
-            if run is not None or not isinstance(error, RuntimeError | ValueError):
+            if run is not None or not isinstance(error, InputError | RunError):
                 checked.fail(stage, data.label, f"{type(error).__name__}: {error}")
                 return
             continue

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tfc.ir.core import Value, attribute, operand, optional, result
-from tfc.ir.expr import Dim, product
+from tfc.ir.expr import product
 from tfc.ops.arithmetic import Add, Div, Mul, Pow, Sub
 from tfc.ops.base import Array, Shape
 from tfc.ops.compose import FloatComposite, per_channel
@@ -18,7 +18,7 @@ from tfc.ops.constant import scalar
 from tfc.ops.convolution import AveragePool
 from tfc.ops.elementwise import Rsqrt, Sqrt
 from tfc.ops.reduction_composite import ReduceMean
-from tfc.ops.view import Reshape
+from tfc.ops.view import Reshape, Slice
 
 if TYPE_CHECKING:
     from tfc.ir.builder import Builder
@@ -362,10 +362,20 @@ class Lrn(Normalization, name="lrn"):
     def _mean_square(self, b: Builder, x: Value) -> Value:
         """The squares' mean over the neighbours, as a pool along the channels."""
         n, channels, *spatial = x.tensor.shape
-        rest: Dim = product(spatial)
-        plane = b.value(Reshape(b.value(Mul(x, x)), (n, 1, channels, rest)))
+        plane = b.value(Reshape(b.value(Mul(x, x)), (n, 1, channels, product(spatial))))
         low, high = ((self.size - 1) // 2, 0), (self.size // 2, 0)
+        # Where there may be no channel, a window more, which is cut off, keeps the pool valid.
+        spare = 0 if isinstance(channels, int) else 1
         pool = AveragePool(
-            plane, kernel=(self.size, 1), low_pads=low, high_pads=high, count_include_pad=True
+            plane,
+            kernel=(self.size, 1),
+            low_pads=low,
+            high_pads=high,
+            overhang=(spare, 0),
+            count_include_pad=True,
         )
-        return b.value(pool)
+        mean = b.value(pool)
+        if not spare:
+            return mean
+        shape = plane.tensor.shape
+        return b.value(Slice(mean, (0,) * 4, shape, (1,) * 4))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from tfc.ir.core import Block, Effect, Function, Location, Module, Op, Value
@@ -25,11 +25,11 @@ TAKE_PROLOGUES = {"map", "reduction", "concat"}
 class FusionPass(Pass):
     """Makes groups (`fusion` ops) around a hero, or of elementwise ops alone.
 
-    What follows a contraction, convolution, pool or attention element by element joins its group, views
-    behind a contraction or attention too; several reductions over the same axes and all that lies between
-    share one group. Views, splat constants and counters cost nothing and are copied into each group that
-    reads them. A group never depends on itself through another: groups have levels, and an op joins only
-    one whose level is above those of everything else that it uses.
+    What follows a contraction, convolution, pool or attention element by element joins its group,
+    views behind a contraction or attention too; several reductions over the same axes and all that
+    lies between share one group. Views, splat constants and counters cost nothing and are copied
+    into each group that reads them. A group never depends on itself through another: groups have
+    levels, and an op joins only one whose level is above those of everything else that it uses.
 
     Before:
     ```mlir
@@ -42,7 +42,8 @@ class FusionPass(Pass):
     After:
     ```mlir
     func @main(%x: tensor<Sx8xf32>, %b: tensor<8xf32>) -> (%y: tensor<Sx8xf32>) {
-      %y = fusion(%x, %b) {kind = "map"} : tensor<Sx8xf32> do(%0: tensor<Sx8xf32>, %1: tensor<8xf32>) {
+      %y = fusion(%x, %b) {kind = "map"} : tensor<Sx8xf32>
+          do(%0: tensor<Sx8xf32>, %1: tensor<8xf32>) {
         %s = add(%0, %1) : tensor<Sx8xf32>
         %y_1 = tanh(%s) : tensor<Sx8xf32>
         yield %y_1
@@ -67,7 +68,7 @@ class FusionPass(Pass):
 
 @dataclass(eq=False)
 class Group:
-    """Ops that become one kernel. `shape` is what the outputs have; `level` is above all it uses."""
+    """Ops that become one kernel. Outputs have the `shape`; the `level` is above all it uses."""
 
     kind: str
     shape: tuple[Dim, ...]
@@ -75,9 +76,7 @@ class Group:
     level: int = 0
     used: bool = False
     axes: tuple[int, ...] = ()
-    alone: bool = (
-        False  # its op has a device or control dependencies, which hold for the whole kernel
-    )
+    alone: bool = False  # its op has a device or control dependencies: they hold for all of it
     tags: dict[Value, int] = field(default_factory=dict[Value, int])  # how many views lie before
 
 
@@ -155,12 +154,11 @@ class _Grouping:
         return True
 
     def _need(self, op: Op, group: Group | None) -> int:
-        others = [
-            self._level(v)
-            for v in op.inputs
-            if self.group.get(v.producer) is not group or group is None
-        ]  # type: ignore[arg-type]
-        return max(others, default=0) + 1
+        others = [v for v in op.inputs if group is None or self._group_of(v) is not group]
+        return max(map(self._level, others), default=0) + 1
+
+    def _group_of(self, value: Value) -> Group | None:
+        return self.group.get(value.producer) if value.producer else None
 
     def _mark(self, op: Op, group: Group) -> None:
         for value in op.inputs:
@@ -193,21 +191,17 @@ class _Grouping:
         self._start(op, op.hero, op.results[0].tensor.shape)
 
     def _add_reduction(self, op: GraphOp) -> None:
-        """Joins the group of a reduction over the same axes of the same shape that feeds this one."""
+        """Joins the group of a reduction over the same axes of the same shape that feeds it."""
         x = op.inputs[0]
         axes = _reduced_axes(op)
         for maker in _makers(x):
             group = self.group.get(maker)
-            fits = group is not None and group.kind == "reduction" and group.axes == axes
-            if (
-                group is not None
-                and fits
-                and group.shape == x.tensor.shape
-                and self._is_summing(group, op)
-            ):
-                if self._joins(group, op):
-                    group.tags[op.results[0]] = 0
-                    return
+            if group is None or group.kind != "reduction" or group.axes != axes:
+                continue
+            fits = group.shape == x.tensor.shape and self._is_summing(group, op)
+            if fits and self._joins(group, op):
+                group.tags[op.results[0]] = 0
+                return
         group = self._start(op, "reduction", x.tensor.shape)
         group.axes = axes
 
@@ -255,12 +249,12 @@ class _Grouping:
             same_layout = all(v.tensor.layout == op.results[0].tensor.layout for v in inner)
             return same_layout and shape == group.shape
         # The group would be computed at other indices: only if nobody else needs it.
-        if not self._is_exclusive(group, {op}) or _is_heavy(group):
+        if not self._is_exclusive(group, [op]) or _is_heavy(group):
             return False
         group.shape = shape
         return True
 
-    def _is_exclusive(self, group: Group, users: set[Op]) -> bool:
+    def _is_exclusive(self, group: Group, users: Collection[Op]) -> bool:
         known = {*group.ops, *users}
         return all(u in known for o in group.ops for v in o.results for u in v.users)
 
@@ -350,7 +344,7 @@ def _follows_reduction(group: Group, op: Op) -> bool:
 
 
 def _reduced(group: Group) -> tuple[Dim, ...]:
-    """The shape of the results of a group of reductions that keep their axes, or of its only one."""
+    """The shape of the results of reductions that keep their axes, or of a single one."""
     first = next(o for o in group.ops if getattr(o, "hero", "") == "reduction")
     return first.results[0].tensor.shape
 
@@ -376,9 +370,10 @@ def _outer(value: Value, op: Op) -> bool:
 
 
 def _build(function: Function, groups: list[Group]) -> None:
-    """Replaces the members of each group by one `fusion` op, and puts the ops in an order that holds.
+    """Replaces the members of each group by one `fusion` op, and puts the ops in a right order.
 
-    Groups of views alone are copied into those that read them, and stay only where something else does.
+    Groups of views alone are copied into those that read them, and stay only where something
+    else does.
     """
     builder = _Builder(function, groups)
     kept = [g for g in groups if g.ops and (g not in builder.views or builder.is_needed(g))]
@@ -433,16 +428,17 @@ class _Builder:
         self.replaced: dict[Value, Value] = {}
 
     def is_needed(self, group: Group) -> bool:
-        """Whether someone reads a group of views in memory: at computed positions, or outside of kernels."""
+        """Whether someone reads a group of views in memory: by index, or outside of kernels."""
         return any(self._reads(u, v) for o in group.ops for v in o.results for u in v.users)
 
     def _reads(self, user: Op, value: Value) -> bool:
         group = self.member.get(user)
         if group is None or (isinstance(user, Indexing) and user.x is value):
             return True
-        return (
-            group in self.views and group is not self.member[value.owner] and self.is_needed(group)
-        )  # type: ignore[index]
+        maker = value.producer
+        assert maker is not None, "a group makes its values"
+        other = group is not self.member[maker]
+        return group in self.views and other and self.is_needed(group)
 
     def make(self, group: Group) -> tuple[Fusion, list[Value]]:
         """The `fusion` op of a group, not inserted yet, and the values that it replaces."""

@@ -18,7 +18,7 @@ from tfc.passes.base import Pass, PassContext, register
 @register("kernel-forms")
 @dataclass(frozen=True)
 class KernelForms(Pass):
-    """Gives vectors in products a second axis, and adds the bias of a convolution by an op of its own.
+    """Gives vectors in products a second axis; adds the bias of a convolution by its own op.
 
     Before:
     ```mlir

@@ -54,7 +54,8 @@ class Lower(Pass):
     Before:
     ```mlir
     func @main(%x: tensor<64xf32>) -> (%y: tensor<64xf32>) {
-      %y = fusion(%x) {kind = "map", schedule = "rows=1,cols=64"} : tensor<64xf32> do(%u: tensor<64xf32>) {
+      %y = fusion(%x) {kind = "map", schedule = "rows=1,cols=64"} : tensor<64xf32>
+          do(%u: tensor<64xf32>) {
         %t = exp(%u) : tensor<64xf32>
         yield %t
       }
@@ -104,7 +105,7 @@ class _Lowering:
             kernel.name = name
             kernel.location = op.location
             self.module.kernels[name] = kernel
-        launch = Launch(op.inputs, kernel=SymbolRef(name), types=[v.type for v in op.results])
+        launch = Launch(op.inputs, kernel=SymbolRef(name), types=[v.tensor for v in op.results])
         assert op.parent is not None
         op.parent.insert(launch, op)
         launch.take_place(op)

@@ -39,13 +39,15 @@ STAGE_BYTES = 48 << 10  # of scratch that a staged panel may take
 class SchedulePass(Pass):
     """Writes the attribute `schedule` of each `fusion` that has none.
 
-    Register tiles of contractions and convolutions come from a cost model: a step of the inner axis costs the
-    larger of its multiply-adds and its loads, two of each a cycle, and a shape costs its tiles, ragged ones too.
+    Register tiles of contractions and convolutions come from a cost model: a step of the inner axis
+    costs the larger of its multiply-adds and its loads, two of each a cycle, and a shape costs its
+    tiles, ragged ones too.
 
     Before:
     ```mlir
     func @main(%x: tensor<64xf32>) -> (%y: tensor<64xf32>) {
-      %y = fusion(%x) {kind = "map"} : tensor<64xf32> do(%u: tensor<64xf32>) {
+      %y = fusion(%x) {kind = "map"} : tensor<64xf32>
+          do(%u: tensor<64xf32>) {
         %t = exp(%u) : tensor<64xf32>
         yield %t
       }
@@ -55,7 +57,8 @@ class SchedulePass(Pass):
     After:
     ```mlir
     func @main(%x: tensor<64xf32>) -> (%y: tensor<64xf32>) {
-      %y = fusion(%x) {kind = "map", schedule = "rows=1,cols=64"} : tensor<64xf32> do(%u: tensor<64xf32>) {
+      %y = fusion(%x) {kind = "map", schedule = "rows=1,cols=64"} : tensor<64xf32>
+          do(%u: tensor<64xf32>) {
         %t = exp(%u) : tensor<64xf32>
         yield %t
       }
@@ -142,7 +145,7 @@ def _map(op: Fusion, target: Target) -> Schedule:
 
 
 def is_turned(op: Fusion, row: int, column: int) -> bool:
-    """Whether an operand is contiguous along the rows of the output's tiles and not along its columns."""
+    """Whether an operand is contiguous along the rows of the output's tiles, not the columns."""
     for e in trace("trial", op.do, 0):
         a, b = coefficient(e, f"y{row}"), coefficient(e, f"y{column}")
         if a == 1 and b is not None and b not in (0, 1):

@@ -72,10 +72,7 @@ class Concat(GraphOp, name="concat"):
             with nest.guarded(inside):
                 piece = nest.pull(part, at)
             mask = nest.mask([inside])
-            if tile is None or mask is None:
-                tile = piece
-            else:
-                tile = nest.select(mask, piece, tile)
+            tile = piece if tile is None or mask is None else nest.select(mask, piece, tile)
             start = normal(size + start)
         assert tile is not None
         return tile

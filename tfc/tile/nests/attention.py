@@ -1,8 +1,9 @@
 """Attention: softmax(scale * q k^T + mask) v in one kernel, queries along the lanes.
 
-Scores are kept transposed, keys on the rows: keys and values are read a number at a time where they lie and
-never transposed, the softmax runs down the rows without crossing lanes, and any number of keys will do. Long
-rows are taken in blocks of keys with a running maximum and sum (online softmax, arXiv 1805.02867).
+Scores are kept transposed, keys on the rows: keys and values are read a number at a time where they
+lie and never transposed, the softmax runs down the rows without crossing lanes, and any number of
+keys will do. Long rows are taken in blocks of keys with a running maximum and sum (online softmax,
+arXiv 1805.02867).
 """
 
 from __future__ import annotations
@@ -94,14 +95,14 @@ class _Attention:
         return self.index[self.batch]
 
     def _at(self, value: Value, row: Expr, column: str) -> list[Expr]:
-        """The index of an operand at a row and a column; it may broadcast, a mask of rank 0 or 1 too."""
+        """The index of an operand at a row and a column; it may broadcast, of rank 0 or 1 too."""
         shape = value.tensor.shape
         whole = [*self.index[: self.batch], row, symbol(column)]
         own = whole[len(whole) - len(shape) :]
         return [as_expr(0) if n == 1 else e for n, e in zip(shape, own, strict=True)]
 
     def _scores(self, query: Value, first: Expr, keys: int) -> Value:
-        """exp's argument: keys on the rows, queries along the columns; -inf where there is no key."""
+        """exp's argument: keys on the rows, queries on the columns; -inf where there is no key."""
         nest, lanes = self.nest, self.schedule.queries
         nest.tile(keys, self.depth)
         with nest.placed(

@@ -1,8 +1,9 @@
 """Direct convolution over two spatial axes into channels in blocks: lanes are output channels.
 
-The rows of a register tile are pixels of an output row, its columns output channels. Rows of the kernel's
-window that fall outside of the image are left out of the loop; the tiles at the left and right border are built
-apart, with constant positions, so that only their own taps are bounded and the tiles between need no mask.
+The rows of a register tile are pixels of an output row, its columns output channels. Rows of the
+kernel's window that fall outside of the image are left out of the loop; the tiles at the left and
+right border are built apart, with constant positions, so that only their own taps are bounded and
+the tiles between need no mask.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Convolution:
         self.steps = -(-self.channels // self.depth)
 
     def build(self, merged: bool) -> None:
-        """`merged`: rows of the image are one run, as in a 1x1 convolution without stride and padding."""
+        """`merged`: rows of the image are one run, as for 1x1 without stride and padding."""
         nest, schedule = self.nest, self.schedule
         n, _, height, width = self.hero.tensor.shape
         self.n, self.o = nest.axis("y0", n), nest.axis("y1", self.outputs)
@@ -132,11 +133,11 @@ class Convolution:
             """Sums over the input channels and the rows of the window."""
 
             def channel(i: Expr, acc: Value) -> list[Value]:
-                return nest.loop(start, stop, 1, [acc], lambda k, a: row(i, k, a))
+                def row(k: Expr, acc: Value) -> list[Value]:
+                    with nest.placed_inside(k1=k):
+                        return taps(i, acc)
 
-            def row(i: Expr, k: Expr, acc: Value) -> list[Value]:
-                with nest.placed_inside(k1=k):
-                    return taps(i, acc)
+                return nest.loop(start, stop, 1, [acc], row)
 
             return nest.loop(0, self.steps, 1, [acc], channel)[0]
 
@@ -146,12 +147,14 @@ class Convolution:
             for j in range(self.horizontal.taps):
                 acc = over_channels(acc, lambda i, a, j=j: [self._tap(i, as_expr(j), a)])
         else:
-            acc = over_channels(
-                acc,
-                lambda i, a: nest.loop(
-                    0, self.horizontal.taps, 1, [a], lambda j, a: [self._tap(i, j, a)]
-                ),
-            )
+
+            def columns(i: Expr, acc: Value) -> list[Value]:
+                def tap(j: Expr, acc: Value) -> list[Value]:
+                    return [self._tap(i, j, acc)]
+
+                return nest.loop(0, self.horizontal.taps, 1, [acc], tap)
+
+            acc = over_channels(acc, columns)
         if self.schedule.stage_output:
             acc = nest.stage(acc)
         nest.finish(self.hero, [self.n, self.o, self.oh, self.ow], acc)

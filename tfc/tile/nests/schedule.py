@@ -1,7 +1,7 @@
 """Schedules: how a kernel is tiled, one class for each kind, printed as `rows=8,cols=48`.
 
-A schedule is an attribute of a group in the graph IR, put there by the pass `schedule`; it can be edited by
-hand.
+A schedule is an attribute of a group in the graph IR, put there by the pass `schedule`; it can be
+edited by hand.
 """
 
 from __future__ import annotations
@@ -69,8 +69,9 @@ class ColumnSchedule(Schedule):
 class ContractionSchedule(Schedule):
     """Register tiles of `rows` x `cols`, `depth` of the inner axis a step.
 
-    `strip`: rows of a program, walked a tile at a time (0: one tile a program); `stage_output` stages the
-    accumulators before a heavy epilogue; `stage_rhs` transposes a panel of the right operand to scratch.
+    `strip`: rows of a program, walked a tile at a time (0: one tile a program); `stage_output`
+    stages the accumulators before a heavy epilogue; `stage_rhs` transposes a panel of the right
+    operand to scratch.
     """
 
     rows: int = 8

@@ -27,7 +27,13 @@ Array = np.ndarray[Any, Any]
 
 ALONE = (
     *("prune", "entry-checks", "constant-folding", "canonicalize", "cse", "dce", "raise-idioms"),
-    *("canonicalize{fold-scales=true}", "decompose", "kernel-forms", "layout", "control-scheduling"),
+    *(
+        "canonicalize{fold-scales=true}",
+        "decompose",
+        "kernel-forms",
+        "layout",
+        "control-scheduling",
+    ),
 )
 """The passes that run on any graph by themselves; the others need those before them."""
 
@@ -111,7 +117,9 @@ def check_text(checked: Checked) -> None:
         checked.fail("text", "", "it is another text when parsed and printed")
 
 
-def transformed(checked: Checked, module: Module, entry: str, stage: str, context: PassContext) -> bool | None:
+def transformed(
+    checked: Checked, module: Module, entry: str, stage: str, context: PassContext
+) -> bool | None:
     """Runs a pass; whether it changed the module, None where it failed."""
     (transform,) = parse_pipeline(entry)
     try:

@@ -28,7 +28,9 @@ def draw(generator: np.random.Generator, dtype: DType, shape: tuple[int, ...], k
     if kind == "edges":
         special = generator.choice(SPECIAL, shape)
         if generator.random() < 0.3:
-            special = np.where(generator.random(shape) < 0.3, generator.choice(HUGE, shape), special)
+            special = np.where(
+                generator.random(shape) < 0.3, generator.choice(HUGE, shape), special
+            )
         found = np.where(generator.random(shape) < generator.choice([0.05, 0.5]), special, found)
     with np.errstate(all="ignore"):
         return np.asarray(found).astype(dtype.numpy)

@@ -102,8 +102,12 @@ def _bounds(g: Graph, size: Dim) -> tuple[Dim, Dim, int]:
 def repeat(g: Graph, name: str) -> Made:
     x = g.operand(ANY)
     if name == "tile":
-        repeats = tuple(g.pick([1, 1, 2, 3, 0] if g.chance(0.1) else [1, 1, 2, 3]) for _ in x.tensor.shape)
-        if not g.fits([normal(as_expr(n) * k) for n, k in zip(x.tensor.shape, repeats, strict=True)]):
+        repeats = tuple(
+            g.pick([1, 1, 2, 3, 0] if g.chance(0.1) else [1, 1, 2, 3]) for _ in x.tensor.shape
+        )
+        if not g.fits(
+            [normal(as_expr(n) * k) for n, k in zip(x.tensor.shape, repeats, strict=True)]
+        ):
             return None
         return g.add(Tile(x, repeats))
     shape = [g.size(5) if n == 1 and g.chance(0.7) else n for n in x.tensor.shape]
@@ -135,7 +139,9 @@ def _part(g: Graph, kind: TensorType, axis: int) -> Value:
     def joins(t: TensorType) -> bool:
         if t.dtype != kind.dtype or t.rank != kind.rank:
             return False
-        return all(m == n or a == axis for a, (m, n) in enumerate(zip(t.shape, kind.shape, strict=True)))
+        return all(
+            m == n or a == axis for a, (m, n) in enumerate(zip(t.shape, kind.shape, strict=True))
+        )
 
     old = [v for v in g.values if joins(v.tensor)]
     if old and g.chance(0.6):
@@ -200,7 +206,11 @@ def gather(g: Graph, name: str) -> Made:
         return g.add(Gather(x, _indices(g, places, shape[axis]), axis))
     if name == "gather_elements":
         places = tuple(g.size() if a == axis else _no_larger(g, n) for a, n in enumerate(shape))
-        return g.add(GatherElements(x, _indices(g, places, shape[axis]), axis)) if g.fits(places) else None
+        return (
+            g.add(GatherElements(x, _indices(g, places, shape[axis]), axis))
+            if g.fits(places)
+            else None
+        )
     batch = g.some(0, x.tensor.rank - 1) if g.chance(0.4) else 0
     length = g.some(1, x.tensor.rank - batch)
     sizes = shape[batch : batch + length]

@@ -48,9 +48,13 @@ def main() -> int:
     for stage, count in Counter(f["stage"] for f in total.failures).most_common():
         print(f"{count:5d}  {stage}")
     each = ", ".join(f"{t}: {n}" for t, n in sorted(total.graphs.items()))
-    print(f"{sum(total.graphs.values())} graphs ({each}), {total.runs} sets of data, {seconds:.0f} s")
+    print(
+        f"{sum(total.graphs.values())} graphs ({each}), {total.runs} sets of data, {seconds:.0f} s"
+    )
     share = 100 * total.compared / max(total.elements, 1)
-    print(f"{total.elements} elements of outputs, {share:.2f} % compared; {len(total.failures)} failures")
+    print(
+        f"{total.elements} elements of outputs, {share:.2f} % compared; {len(total.failures)} failures"
+    )
     if total.failures and options.output:
         _minimise(total.failures, options)
     return 1 if total.failures else 0
@@ -69,7 +73,9 @@ def _options() -> argparse.Namespace:
 
 
 def _line(failure: dict[str, Any]) -> str:
-    return f"seed {failure['seed']}: {failure['stage']}: {failure['data']}: {failure['message'][:300]}"
+    return (
+        f"seed {failure['seed']}: {failure['stage']}: {failure['data']}: {failure['message'][:300]}"
+    )
 
 
 # ---- the parent

@@ -32,7 +32,19 @@ FACTOR, MORE_FACTOR = 6.0, 12.0  # of the largest move in the trials
 
 ARITHMETIC = {"add", "sub", "mul", "div", "sqrt", "rsqrt", "reciprocal", "mod", "fmod", "iota"}
 EXACT = {
-    *("neg", "abs", "sign", "floor", "ceil", "round", "is_nan", "where", "concat", "pad", "constant"),
+    *(
+        "neg",
+        "abs",
+        "sign",
+        "floor",
+        "ceil",
+        "round",
+        "is_nan",
+        "where",
+        "concat",
+        "pad",
+        "constant",
+    ),
     *("reduce_max", "reduce_min", "max_pool", "maximum", "minimum", "cast", "equal", "not_equal"),
     *("less", "less_equal", "greater", "greater_equal"),
 }
@@ -118,12 +130,15 @@ class NoisyRun(_Run):
         sizes = [np.abs(a.astype(np.float64)) for a in arrays]
         finite = [np.where(np.isfinite(a), a, 0) for a in sizes]
         size = np.asarray(_widened(bare, finite))
-        error = kind.sum_epsilon * (1 + 0.5 * np.sqrt(_terms(op, arrays, moved))) * size
+        order = 1 + 0.5 * np.sqrt(_terms(op, arrays, moved))
+        error = kind.sum_epsilon * order * np.maximum(size, kind.normal)
         jump = np.where(self.generator.random(moved.shape) < 0.5, np.nan, 1.0)
         terms = _terms(op, arrays, moved) if op.name == "average_pool" else 1
         open_ = size * terms > kind.sum_largest
         if op.name == "conv":
             open_ = open_ | _pads_infinities(bare, arrays)
+        if op.name == "reduce_prod":
+            open_ = open_ | _leaves_range(bare, finite[0], kind)
         if op.name == "attention":
             open_ = open_ | _overflowing_scores(bare, finite, kind)
         return np.where(open_, jump, moved + self._uniform(moved.shape) * error)
@@ -131,7 +146,10 @@ class NoisyRun(_Run):
     def _unrounded(self, op: GraphOp, arrays: list[Array], moved: Array, wide: Array) -> Array:
         """A 16-bit result may stay in f32 inside of a kernel: overflow then comes later or never."""
         bare = evaluated(op, self.symbols)
-        in_f32 = [a.astype(np.float32) if a.dtype.itemsize == 2 and dtype_of(a.dtype).is_float else a for a in arrays]
+        in_f32 = [
+            a.astype(np.float32) if a.dtype.itemsize == 2 and dtype_of(a.dtype).is_float else a
+            for a in arrays
+        ]
         finer = np.asarray(_widened(bare, in_f32)).astype(np.float64)
         differs = (np.isinf(wide) & np.isfinite(finer)) | (np.isnan(finer) != np.isnan(wide))
         jump = np.where(self.generator.random(wide.shape) < 0.5, np.nan, 1.0)
@@ -164,6 +182,13 @@ def _pads_infinities(op: GraphOp, arrays: list[Array]) -> Array:
     met = np.asarray(_widened(op, [np.ones(arrays[0].shape), weight, *bias]))
     total = weight.sum(tuple(range(1, weight.ndim)))
     return met < total.reshape(-1, *[1] * (weight.ndim - 2))
+
+
+def _leaves_range(op: GraphOp, sizes: Array, kind: Format) -> Array:
+    """Where a product of some of the factors overflows or vanishes on the way."""
+    sizes = np.where(sizes == 0, 1, sizes)
+    most, least = (np.asarray(_widened(op, [f(sizes, 1.0)])) for f in (np.maximum, np.minimum))
+    return (most > kind.sum_largest) | (least < 1 / kind.sum_largest)
 
 
 def _terms(op: GraphOp, arrays: list[Array], result: Array) -> int:
@@ -210,7 +235,9 @@ class Expected:
 class Oracle:
     """What the outputs of a module should be for some inputs."""
 
-    def __init__(self, module: Module, inputs: Mapping[str, Array], outputs: dict[str, Array]) -> None:
+    def __init__(
+        self, module: Module, inputs: Mapping[str, Array], outputs: dict[str, Array]
+    ) -> None:
         self.outputs = outputs
         self._inputs = inputs
         self._spelt = decomposed(module)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tfc.ir.core import Kernel, Module, SymbolRef
-from tfc.ir.errors import TfcError
+from tfc.ir.errors import TfcError, UnsupportedError
 from tfc.ops.control import Fusion, Launch
 from tfc.passes.base import Pass, PassContext, register
 from tfc.passes.lower.schedule import hero, reductions
@@ -81,6 +81,9 @@ class Lower(Pass):
         changed = False
         for function in module.functions.values():
             for op in function.body:
+                if op.regions and not isinstance(op, Fusion):
+                    text = f"{op.name} cannot be compiled yet"
+                    raise UnsupportedError(text, where=str(op.location))
                 if isinstance(op, Fusion) and context.allow("lower"):
                     lowering.replace(op)
                     changed = True

@@ -37,6 +37,9 @@ ALONE = (
 )
 """The passes that run on any graph by themselves; the others need those before them."""
 
+LEVEL_STAGES = {entry for level in LEVELS for entry in (*level, *KERNELS)}
+"""The last words of the stages that `check_pipeline` checks."""
+
 
 @dataclass
 class Failure:

@@ -27,16 +27,17 @@ LOWERED = (
 
 
 @cache
-def seeds() -> list[tuple[str, str]]:
-    """Where each text is from, and the text."""
+def graphs() -> list[tuple[str, str]]:
+    """Where each text of the graph level is from, and the text."""
+    files = sorted((*ROOT.glob("examples/*/*.tfc"), ROOT / "tests/text/round_trip.tfc"))
     found = [(name, text) for name in sorted(OPS) if (text := _example(name))]
-    found += [
-        (str(path.relative_to(ROOT)), path.read_text())
-        for path in sorted((*ROOT.glob("examples/*/*.tfc"), ROOT / "tests/text/round_trip.tfc"))
-    ]
-    for name in LOWERED:
-        found += [(f"{name}, {stage}", text) for stage, text in _lowered(_example(name))]
-    return found
+    return found + [(str(path.relative_to(ROOT)), path.read_text()) for path in files]
+
+
+@cache
+def lowered() -> list[tuple[str, str]]:
+    """The same of groups and of kernels."""
+    return [(f"{name}, {s}", text) for name in LOWERED for s, text in _lowered(_example(name))]
 
 
 def _example(name: str) -> str:
@@ -84,7 +85,7 @@ def _symbols(dim: object) -> list[str]:
 
 def make(seed: int, number: int) -> tuple[str, bytes]:
     random = Random(f"tfc {seed} {number}")
-    origin, text = random.choice(seeds())
+    origin, text = random.choice(graphs() if random.random() < 0.5 else lowered())
     if random.random() < 0.1:
         return origin, mutate_bytes(text.encode(), random)
     return origin, mutate_text(text, random, sorted(OPS)).encode()

@@ -110,7 +110,7 @@ def _batch(seeds: list[int], target: str, options: argparse.Namespace) -> dict[s
     if found is not None:
         return found
     if len(seeds) == 1:
-        failure = {"seed": seeds[0], "stage": "process", "data": target, "message": ending}
+        failure = {"seed": seeds[0], "stage": "process", "target": target, "data": "", "message": ending}
         counts = dict.fromkeys(("runs", "compared", "elements"), 0)
         return {"target": target, "graphs": 1, "failures": [failure], **counts}
     total = Total()
@@ -144,7 +144,7 @@ def _minimise(failures: list[dict[str, Any]], options: argparse.Namespace) -> No
     seen: set[tuple[str, str]] = set()
     for failure in failures:
         kind = (failure["stage"], failure["message"][:40])
-        if kind in seen or failure["stage"] == "process":
+        if kind in seen:
             continue
         seen.add(kind)
         path = options.output / f"seed{failure['seed']}.tfc"
@@ -173,7 +173,7 @@ def _worker(options: argparse.Namespace) -> int:
     report = {
         "target": options.targets,
         "graphs": len(cases),
-        "failures": [vars(f) for c in cases for f in c.failures],
+        "failures": [vars(f) | {"target": options.targets} for c in cases for f in c.failures],
         "runs": sum(len(c.runs) for c in cases),
     }
     counts = [r.oracle.compared() for c in cases for r in c.runs]

@@ -78,7 +78,8 @@ KERNELS = (
     "lower",  # each group becomes a kernel
     "dce",  # constants that became part of kernels
     "control-scheduling",  # an order that needs little memory, which the plan then uses
-    "vectorize",  # the lanes of each kernel, by which the passes below count its instructions
+    "vectorize",  # the lanes of each kernel, by which the passes below count cycles
+    "unroll",  # short loops, as soon as vectors say how short
     "parallelize",  # how many programs of a kernel are worth a thread's attention
     "memory-planning",  # last: where values lie depends on the order
 )

@@ -10,6 +10,7 @@ from tfc.ir.expr import Dim, Expr, as_expr
 from tfc.ir.types import TensorType
 from tfc.ops.base import GraphOp
 from tfc.ops.control import Fusion
+from tfc.ops.convolution import AveragePool
 from tfc.passes.base import Pass, PassContext, register
 from tfc.targets import Target, resolve
 from tfc.tile import ops as t
@@ -120,6 +121,13 @@ def _size(extent: Dim) -> int:
 def _below(extent: Dim, limit: int) -> int:
     """A tile's extent: the whole axis where that is smaller than the limit."""
     return max(1, min(_size(extent), limit)) if isinstance(extent, int) else limit
+
+
+def _even(extent: Dim, limit: int) -> int:
+    """The extent of tiles up to a limit that cover an axis with little left over."""
+    if not isinstance(extent, int):
+        return limit
+    return max(1, -(-extent // max(1, -(-extent // limit))))
 
 
 def _is_heavy(op: Fusion) -> bool:
@@ -276,10 +284,10 @@ def _convolution(op: Fusion, target: Target) -> Schedule:
     if out.layout is None:
         channels = _size(out.shape[1]) // conv.attributes.get("groups", 1)
         rows = max(1, min(channels, 8 if target.vector_registers > 16 else 4))
-        return WindowSchedule(rows, _below(out.shape[-1], 2 * vector))
+        return WindowSchedule(rows, _even(out.shape[-1], 2 * vector))
     groups = conv.attributes.get("groups", 1)
     if groups > 1 and conv.inputs[1].tensor.shape[1] == 1:
-        return WindowSchedule(_below(out.shape[-1], 8), 16)
+        return WindowSchedule(_window_pixels(out, target), 16)
     each = -(-_size(out.shape[1]) // 16) * 16 // groups
     width = _pixels(conv)
 
@@ -313,10 +321,21 @@ def _pixels(conv: GraphOp) -> int:
 def _pool(op: Fusion, target: Target) -> Schedule:
     out = hero(op).results[0].tensor
     if out.layout is not None:
-        return WindowSchedule(_below(out.shape[-1], 8), 16)
-    return WindowSchedule(
-        _below(out.shape[1], 4), _below(out.shape[-1], 2 * lanes(target, hero(op).results[0]))
-    )
+        accumulators = 2 if isinstance(hero(op), AveragePool) else 1  # a sum and a count
+        return WindowSchedule(_window_pixels(out, target, accumulators), 16)
+    vector = lanes(target, hero(op).results[0])
+    return WindowSchedule(_below(out.shape[1], 4), _even(out.shape[-1], 2 * vector))
+
+
+def _window_pixels(out: TensorType, target: Target, accumulators: int = 1) -> int:
+    """Pixels of an output row, in channels of blocks, whose accumulators fit the registers.
+
+    A tile costs its pixels and what starting it takes, ragged ones as much as full ones.
+    """
+    vectors = max(1, 16 // target.lanes(4)) * accumulators
+    most = max(1, min(8, (target.vector_registers - 1) // vectors))
+    width = _size(out.shape[-1])
+    return min(range(most, 0, -1), key=lambda pixels: -(-width // pixels) * (pixels + 2))
 
 
 def _attention(op: Fusion, target: Target) -> Schedule:

@@ -260,15 +260,12 @@ class _Printer:
         other = f.literal(op.other)
         mask = f", mask={inside}, other={other}" if inside else ""
         text = self.fresh(f"tl.load({_sum(op.buffer.name, at)}{mask})")
+        zero = t.ROW in axes and op.other == 0, t.COLUMN in axes and op.other == 0
         if outside:
             axes |= frozenset[str]().union(*(along for _, along in outside))
             condition = conjunction([m for m, _ in outside])
             text = self.fresh(f"tl.where({condition}, {text}, {other})")
-        zero = tuple(
-            n == p or (a in axes and op.other == 0)
-            for a, n, p in zip((t.ROW, t.COLUMN), logical, padded, strict=True)
-        )
-        return Tile(text, _extents(axes, padded), zero=(zero[0], zero[1]))
+        return Tile(text, _extents(axes, padded), zero=zero)
 
     def _address(self, at: Dim, logical: Shape, padded: Shape) -> tuple[str, frozenset[str]]:
         e = self.expressions.reduced(at, logical)
@@ -315,8 +312,7 @@ class _Printer:
         value = op.value
         if kind.dtype.is_float:
             value = float(value)
-        same = kind.shape == self.padded(op.output) or value == 0
-        return Tile(f.literal(value), value=value, zero=(same, same))
+        return Tile(f.literal(value), value=value, zero=(value == 0, value == 0))
 
     def _index(self, op: t.Index) -> Tile:
         logical, padded = op.output.tile.shape, self.padded(op.output)

@@ -53,6 +53,19 @@ def test_reductions_do_not_see_padding() -> None:
     assert "propagate_nan=tl.PropagateNan.ALL" in source.text
 
 
+def test_sum_of_a_number_that_is_spread() -> None:
+    text = """
+    kernel @s(%y: buffer<1xi32, out>) grid(p0 = 1) {
+      %0 = tile_full {value = 100} : tile<1x1xi32>
+      %1 = tile_full {value = true} : tile<1x17xbool>
+      %2 = select(%1, %0, %0) : tile<1x17xi32>
+      %3 = reduce(%2) {function = "sum"} : tile<1x1xi32>
+      store(%y, %3) {at = 0}
+    }"""
+    whole = "tl.full((1, 32), 100, tl.int32)"
+    assert f"tl.reduce(tl.where(c32 < 17, {whole}, 0), 1," in print_kernel(kernel(text)).text
+
+
 def test_dots_are_padded_to_sixteen() -> None:
     text = """
     kernel @d(%a: buffer<40xf32>, %b: buffer<40xf32>, %y: buffer<64xf32, out>) grid(p0 = 1) {

@@ -1,7 +1,7 @@
 """Random modules over all graph ops, with data to run them on: the same seed gives the same ones.
 
-A graph grows op by op: each takes values that are there already, or new inputs and constants that fit. The ops
-themselves are made by `makers_math.py` and `makers_shape.py`.
+A graph grows op by op: each takes values that are there already, or new inputs and constants that
+fit. The ops themselves are made by `makers_math.py`, `makers_shape.py` and `makers_windows.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ Array = np.ndarray[Any, Any]
 Shape = tuple[Dim, ...]
 Made = list[Value] | None
 
-LARGEST = 3000  # elements of a value
+LARGEST, LARGEST_OF_FEW = 3000, 100_000  # elements of a value
+WORK, WORK_OF_FEW = 100_000, 20_000_000  # multiply-adds of a product or convolution
+FEW = 0.06  # of the graphs are large
 LARGEST_INPUTS = 7
 NAMES = ("B", "S", "T")
 
@@ -48,6 +50,7 @@ class Case:
     seed: int
     module: Module
     data: list[Data]
+    large: bool = False
 
 
 @dataclass
@@ -70,6 +73,7 @@ class Graph:
     values: list[Value] = field(default_factory=list[Value])
     ranges: dict[str, IndexRange] = field(default_factory=dict[str, IndexRange])
     kind: str = "usual"  # of the numbers in constants
+    large: bool = False
 
     # ---- choices
 
@@ -105,6 +109,8 @@ class Graph:
             return chosen
         if self.chance(0.02):
             return 0
+        if self.large and self.chance(0.25):
+            return self.pick([100, 128, 200, 256, 300, 777, 1000])
         if self.chance(0.08):
             return self.pick([16, 17, 31, 33, 64, 65, 130])
         return self.some(1, most)
@@ -117,8 +123,14 @@ class Graph:
             sizes[self.some(0, rank - 1)] = self.some(1, 3)
         return tuple(sizes)
 
-    def fits(self, shape: Iterable[Dim], largest: int = LARGEST) -> bool:
+    @property
+    def work(self) -> int:
+        """The multiply-adds that a product may take."""
+        return WORK_OF_FEW if self.large else WORK
+
+    def fits(self, shape: Iterable[Dim], largest: int = 0) -> bool:
         """Whether a shape has neither too many elements nor a negative size, by any binding."""
+        largest = largest or (LARGEST_OF_FEW if self.large else LARGEST)
         for binding in range(len(self.bindings)):
             total = 1
             for n in shape:
@@ -190,13 +202,21 @@ class Graph:
                 return self.leaf(kind.dtype, kind.shape)
 
     def like(self, dtype: DType, shape: Shape) -> Value:
-        """A value of exactly this type: an old one or a new one."""
+        """A value of this type, or of one that the call must show to be the same; old or new."""
+        shape = tuple(self._as_another(n) for n in shape)
         wanted = TensorType(dtype, shape)
         old = [v for v in self.values if v.tensor == wanted]
         return self.pick(old) if old and self.chance(0.6) else self.leaf(dtype, shape)
 
+    def _as_another(self, size: Dim) -> Dim:
+        """Rarely another symbol with the same value, which other data may tell apart."""
+        names = [n for n, v in self.bindings[0].items() if v == self.at(size)]
+        if isinstance(size, int) or not names or not self.chance(0.05):
+            return size
+        return symbol(self.pick(names))
+
     def partner(self, x: Value, grows: bool = True) -> Value:
-        """A value that broadcasts with x; if it `grows`, the common shape may be larger than x's."""
+        """A value that broadcasts with x, whose shape the common one may exceed if it `grows`."""
         kind = x.tensor
         old = [
             v
@@ -251,12 +271,13 @@ def generate(seed: int, most_ops: int = 14) -> Case:
     module = Module(Weights(), "fuzz")
     graph = Graph(random, module, Block(), _bindings(random), _dtypes(random))
     graph.kind = random.choice(data.KINDS)
+    graph.large = random.random() < FEW
     for name in graph.bindings[0]:
         module.dims[name] = DimInfo(random.choice(["", f"the {name}"]))
     for _ in range(random.choice([1, 2, 3, 4, 6, 8, most_ops])):
         draw_op(graph)
     _finish(graph)
-    return Case(seed, module, _all_data(graph))
+    return Case(seed, module, _all_data(graph), graph.large)
 
 
 def _bindings(random: Random) -> list[dict[str, int]]:

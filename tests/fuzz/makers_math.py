@@ -17,8 +17,6 @@ from tfc.ops.linalg import Gemm, MatMul
 from tfc.ops.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, Lrn, RmsNorm
 from tfc.ops.piecewise import Clip, Prelu
 
-WORK = 60_000  # multiply-adds of a product
-
 
 def op_class(name: str) -> Any:
     return OPS[name]
@@ -197,7 +195,7 @@ def _batch(g: Graph, shape: Shape) -> Shape:
 def _product(g: Graph, a: Value, b: Value) -> Made:
     left, right = a.tensor.shape, b.tensor.shape
     whole = [*g.common(left[:-2], right[:-2]), *left[-2:-1], *right[-1:]]
-    if not g.fits(whole) or not g.fits([*whole, left[-1]], WORK):
+    if not g.fits(whole) or not g.fits([*whole, left[-1]], g.work):
         return None
     return g.add(MatMul(a, b))
 
@@ -208,7 +206,7 @@ def gemm(g: Graph, name: str) -> Made:
     dtype, flip_a, flip_b = a.tensor.dtype, g.chance(0.4), g.chance(0.5)
     rows, inner = reversed(a.tensor.shape) if flip_a else a.tensor.shape
     columns = g.size(20)
-    if not g.fits((rows, columns)) or not g.fits((rows, columns, inner), WORK):
+    if not g.fits((rows, columns)) or not g.fits((rows, columns, inner), g.work):
         return None
     b = g.like(dtype, (columns, inner) if flip_b else (inner, columns))
     c = None

@@ -14,8 +14,6 @@ from tfc.ir.types import FLOATS, DType
 from tfc.ops.base import NUMERIC
 from tfc.ops.convolution import Conv
 
-WORK = 150_000  # multiply-adds of a convolution
-
 
 def _windows(g: Graph, x: Value, taps: list[int]) -> dict[str, Any] | None:
     """Strides, pads and dilations whose windows fit."""
@@ -78,7 +76,7 @@ def conv(g: Graph, name: str) -> Made:
         work *= n
     places = [w.count(n) for w, n in zip(_trial(x, taps, windows), x.tensor.shape[2:], strict=True)]
     shape = (x.tensor.shape[0], outputs, *places)
-    if not g.fits(shape) or not g.fits((x.tensor.shape[0], *places, work), WORK):
+    if not g.fits(shape) or not g.fits((x.tensor.shape[0], *places, work), g.work):
         return None
     weight = _weight(g, x.tensor.dtype, (outputs, channels // groups, *taps))
     bias = g.like(x.tensor.dtype, (outputs,)) if g.chance(0.5) else None

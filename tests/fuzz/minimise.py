@@ -1,7 +1,8 @@
-"""Makes a failing graph smaller as long as it still fails: `python -m tests.fuzz.minimise 'STAGE' TARGET SEED`.
+"""Makes a failing graph smaller as long as it fails: `python -m tests.fuzz.minimise STAGE TARGET SEED`.
 
-Tried again and again: one output, fewer ops (each exchanged for an input with the numbers that it gave, or for one of
-its operands), numbers for symbols, one set of data. Each try runs in a process of its own, so that crashes count.
+Tried again and again: one output, fewer ops (each exchanged for an input with the numbers that it
+gave, or for one of its operands), numbers for symbols, one set of data. Each try runs in a process
+of its own, so that crashes count.
 """
 
 from __future__ import annotations

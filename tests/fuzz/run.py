@@ -110,7 +110,13 @@ def _batch(seeds: list[int], target: str, options: argparse.Namespace) -> dict[s
     if found is not None:
         return found
     if len(seeds) == 1:
-        failure = {"seed": seeds[0], "stage": "process", "target": target, "data": "", "message": ending}
+        failure = {
+            "seed": seeds[0],
+            "stage": "process",
+            "target": target,
+            "data": "",
+            "message": ending,
+        }
         counts = dict.fromkeys(("runs", "compared", "elements"), 0)
         return {"target": target, "graphs": 1, "failures": [failure], **counts}
     total = Total()

@@ -1,4 +1,4 @@
-"""Makes a failing graph smaller as long as it fails: `python -m tests.fuzz.minimise STAGE TARGET SEED`.
+"""Makes a failing graph smaller: `python -m tests.fuzz.minimise STAGE TARGET SEED`.
 
 Tried again and again: one output, fewer ops (each exchanged for an input with the numbers that it
 gave, or for one of its operands), numbers for symbols, one set of data. Each try runs in a process

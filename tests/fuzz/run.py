@@ -1,8 +1,9 @@
 """Checks random graphs: `python -m tests.fuzz.run --count 2000 --seed 0`.
 
-Each graph runs in the interpreter, after each pass, and as compiled code at -O0 and -O3 on a target that its seed
-draws. Graphs run in batches, each in a process of its own: where one crashes or hangs, its graphs run again one by one.
-What fails is made smaller and written to `--output` as a `.tfc` file with its inputs. Exits 1 where anything failed.
+Each graph runs in the interpreter, after each pass, and as compiled code at -O0 and -O3 on a target
+that its seed draws. Graphs run in batches, each in a process of its own: where one crashes or hangs,
+its graphs run again one by one. What fails is made smaller and written to `--output` as a `.tfc`
+file with its inputs. Exits 1 where anything failed.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def main() -> int:
     )
     share = 100 * total.compared / max(total.elements, 1)
     print(
-        f"{total.elements} elements of outputs, {share:.2f} % compared; {len(total.failures)} failures"
+        f"{total.elements} elements of outputs, {share:.2f} % compared, "
+        f"{len(total.failures)} failures"
     )
     if total.failures and options.output:
         _minimise(total.failures, options)

@@ -1,9 +1,10 @@
-"""How far compiled results may lie from the interpreter's, found by what rounding does to each graph.
+"""How far compiled results may lie from the interpreter's: what rounding does to each graph.
 
-The graph runs several times with every rounding replaced by a random one: each op's result moves by as much as
-compiled code may round it differently, sums by what another order of their terms can do. How far outputs move is
-their tolerance; an element that jumps between trials (to another integer, to NaN or infinity) is not compared.
-So moves of data stay exact, and what is ill-conditioned is known to be.
+The graph runs several times with every rounding replaced by a random one: each op's result moves by
+as much as compiled code may round it differently, sums by what another order of their terms can do.
+How far outputs move is their tolerance; an element that jumps between trials (to another integer, to
+NaN or infinity) is not compared. So moves of data stay exact, and what is ill-conditioned is known
+to be.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ class NoisyRun(_Run):
         return np.where(open_, jump, moved + self._uniform(moved.shape) * error)
 
     def _unrounded(self, op: GraphOp, arrays: list[Array], moved: Array, wide: Array) -> Array:
-        """A 16-bit result may stay in f32 inside of a kernel: overflow then comes later or never."""
+        """A 16-bit result may stay in f32 inside of a kernel and overflow later or never."""
         bare = evaluated(op, self.symbols)
         in_f32 = [
             a.astype(np.float32) if a.dtype.itemsize == 2 and dtype_of(a.dtype).is_float else a

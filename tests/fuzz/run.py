@@ -1,7 +1,7 @@
 """Checks random graphs: `python -m tests.fuzz.run --count 2000 --seed 0`.
 
 Each graph runs in the interpreter, after each pass, and as compiled code at -O0 and -O3 on a target
-that its seed draws. Graphs run in batches, each in a process of its own: where one crashes or hangs,
+that its seed draws. Graphs run in batches, each in its own process: where one crashes or hangs,
 its graphs run again one by one. What fails is made smaller and written to `--output` as a `.tfc`
 file with its inputs. Exits 1 where anything failed.
 """

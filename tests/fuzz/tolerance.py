@@ -2,7 +2,7 @@
 
 The graph runs several times with every rounding replaced by a random one: each op's result moves by
 as much as compiled code may round it differently, sums by what another order of their terms can do.
-How far outputs move is their tolerance; an element that jumps between trials (to another integer, to
+How far outputs move is their tolerance; one that jumps between trials (to another integer, to
 NaN or infinity) is not compared. So moves of data stay exact, and what is ill-conditioned is known
 to be.
 """

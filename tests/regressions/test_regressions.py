@@ -1,7 +1,7 @@
 """Graphs that once gave wrong results: passes and compiled code must give the interpreter's.
 
-Each `.tfc` file here is one. `// symbols: B=3, S=0` says how its symbols are bound; several lines are
-several runs.
+Each `.tfc` file here is one. `// symbols: B=3, S=0` says how its symbols are bound; several lines
+are several runs.
 """
 
 from __future__ import annotations

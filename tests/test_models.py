@@ -1,4 +1,4 @@
-"""Real models against ONNX Runtime, minutes long; `pytest -m slow tests/test_models.py` runs them."""
+"""Real models against ONNX Runtime, which takes minutes: `pytest -m slow tests/test_models.py`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Writes the functions of a module as LLVM IR text: binding of symbols, sizes, and the launches in order.
+"""Writes the functions of a module as LLVM IR text: symbols, sizes, and the launches in order.
 
-The structs are those of `tfc/runtime/tfc_abi.h`. A function's ops are constants (in the bundle's weights), views
-(the same memory), launches and the return; a launch writes to the caller's output where its result is returned,
-else to its place in the arena. Kernels are called as `void kernel(ptr arguments, i64 task)`, where the arguments are
-the buffers, the symbols of `kernel_symbols`, the error, the programs a task, and all programs.
+The structs are those of `tfc/runtime/tfc_abi.h`. A function's ops are constants (in the bundle's
+weights), views (the same memory), launches and the return; a launch writes to the caller's output
+where its result is returned, else to its place in the arena. Kernels are called as
+`void kernel(ptr arguments, i64 task)`, where the arguments are the buffers, the symbols of
+`kernel_symbols`, the error, the programs a task, and all programs.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def emit_host(
 ) -> str:
     """The text of all functions.
 
-    `constants` gives the offset of each constant in the weights, `scratch` the bytes that a task of a kernel needs,
-    by the name of the kernel.
+    `constants` gives the offset of each constant in the weights, `scratch` the bytes that a task of
+    a kernel needs, by the name of the kernel.
     """
     text = _Text()
     rows = [_Host(module, f, constants, scratch, text).emit() for f in module.functions.values()]
@@ -360,9 +361,8 @@ class _Host:
         for place, output, value in copies:
             source, target = self._pointer(b, place, pointers), self._pointer(b, output, pointers)
             size = b.dim(value.tensor.bytes)
-            b.do(
-                f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {size}, i1 false)"
-            )
+            copied = f"ptr {target}, ptr {source}, i64 {size}, i1 false"
+            b.do(f"call void @llvm.memcpy.p0.p0.i64({copied})")
         b.do("ret i32 0")
 
     def _kernel(self, op: Op) -> Kernel:
@@ -459,7 +459,7 @@ class _Host:
         self._dispatch(b, number, kernel, tasks)
 
     def _dispatch(self, b: _Body, number: int, kernel: Kernel, tasks: str) -> None:
-        """Calls one task directly, several through the executor; adds up the time where it is asked for."""
+        """Calls one task directly, several through the executor; adds up the time if asked to."""
         timed = b.value(f"icmp ne ptr {self.ticks}, null")
         start = self._clock(b, timed)
         function = f'@"{kernel_symbol(kernel.name)}"'

@@ -200,8 +200,12 @@ def is_depthwise(op: Conv) -> bool:
 
 def is_pointwise(op: Conv) -> bool:
     """Whether it is a product of matrices at every pixel: 1x1, without stride and padding."""
-    return op.x.tensor.rank >= 3 and op.bias is None and all(
-        (w.taps, w.stride, w.low, w.high, w.overhang) == (1, 1, 0, 0, 0) for w in op.windows
+    return (
+        op.x.tensor.rank >= 3
+        and op.bias is None
+        and all(
+            (w.taps, w.stride, w.low, w.high, w.overhang) == (1, 1, 0, 0, 0) for w in op.windows
+        )
     )
 
 

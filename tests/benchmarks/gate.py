@@ -1,8 +1,9 @@
-"""The gate: kernels that the schedule pass laid out, against what a loop of multiply-adds in registers reaches.
+"""The gate: kernels that `schedule` laid out, against a loop of multiply-adds in registers.
 
-`python tests/benchmarks/gate.py [--target NAME] [--seconds S]`. Each graph goes through the pipelines as `tfc compile` takes
-it; its kernels run in process on one core, checked against the interpreter first, then timed in turns with the
-loop and a copy. Times are CPU times of the thread, medians; read differences under 5 % as none.
+`python tests/benchmarks/gate.py [--target NAME] [--seconds S]`. Each graph goes through the
+pipelines as `tfc compile` takes it; its kernels run in process on one core, checked against the
+interpreter first, then timed in turns with the loop and a copy. Times are CPU times of the thread,
+medians; read differences under 5 % as none.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ def convolution(c: int, o: int, h: int, kernel: int = 3, stride: int = 1) -> Cas
     %w = constant {{value = @w}} : tensor<{o}x{c}x{kernel}x{kernel}xf32>
     %b = constant {{value = @b}} : tensor<{o}xf32>
     %z = conv(%x, %w0) : tensor<1x{c}x{h}x{h}xf32>
-    %h = conv(%z, %w, %b) {{strides = [{stride}, {stride}], low_pads = [{p}, {p}], high_pads = [{p}, {p}]}} : tensor<1x{o}x{out}x{out}xf32>
+    %h = conv(%z, %w, %b)
+      {{strides = [{stride}, {stride}], low_pads = [{p}, {p}], high_pads = [{p}, {p}]}}
+      : tensor<1x{o}x{out}x{out}xf32>
     %y = relu(%h) : tensor<1x{o}x{out}x{out}xf32>
     return %y
   }}
@@ -189,9 +192,8 @@ def peak_loop(target: Any) -> tuple[Callable[[], None], int]:
         for i in range(count):
             old, new = f"%a{i}.{step}", f"%a{i}.{step + 1}"
             if target.fma:
-                body.append(
-                    f"  {new} = call {kind} @llvm.fma.v{lanes}f32({kind} %x, {kind} %y, {kind} {old})"
-                )
+                operands = f"{kind} %x, {kind} %y, {kind} {old}"
+                body.append(f"  {new} = call {kind} @llvm.fma.v{lanes}f32({operands})")
             else:
                 body.append(f"  %m{i}.{step} = fmul {kind} {old}, %x")
                 body.append(f"  {new} = fadd {kind} %m{i}.{step}, %y")
@@ -255,7 +257,7 @@ def measure(case: Case, target: Any, seconds: float) -> str:
     arrays: dict[Any, np.ndarray] = {}
     for arg in module.main.body.args:
         arrays[arg] = inputs[arg.name]
-    run: Callable[[], None] = lambda: None
+    run: Callable[[], None] | None = None
     kernels = [module.kernels[op.attributes["kernel"].name] for op in launches]
     compiled = jit_kernels(kernels, target)
     for op, kernel, code in zip(launches, kernels, compiled, strict=True):
@@ -271,6 +273,7 @@ def measure(case: Case, target: Any, seconds: float) -> str:
         call.run()
         if kernel.name.partition("_")[0] == case.kind:
             run = call.run  # the last kernel of the kind is the one that is measured
+    assert run is not None, f"no kernel is a {case.kind}"
     out = module.main.body.terminator.inputs[0]
     array = arrays[out]
     kind = out.tensor
@@ -283,13 +286,15 @@ def measure(case: Case, target: Any, seconds: float) -> str:
         mine, loop = median_time([run, peak], seconds)
         share = case.flops / mine / (peak_flops / loop)
         verdict = "ok" if share >= case.limit else "BELOW"
-        figures = f"{case.flops / mine / 1e9:7.1f} GFLOP/s  {share:6.1%} of {peak_flops / loop / 1e9:.0f}, limit {case.limit:.0%}"
+        reached, most = case.flops / mine / 1e9, peak_flops / loop / 1e9
+        figures = f"{reached:7.1f} GFLOP/s  {share:6.1%} of {most:.0f}, limit {case.limit:.0%}"
     else:
         source = np.ones(case.moved // 8, np.float32)
         target_array = np.ones_like(source)
         mine, copy = median_time([run, lambda: np.copyto(target_array, source)], seconds)
         verdict = "ok" if mine <= case.limit * copy else "ABOVE"
-        figures = f"{case.moved / mine / 1e9:7.1f} GB/s  {mine / copy:5.2f} times a copy, limit {case.limit}"
+        moved, times = case.moved / mine / 1e9, mine / copy
+        figures = f"{moved:7.1f} GB/s  {times:5.2f} times a copy, limit {case.limit}"
     return f"{case.name:46} {mine * 1e6:8.1f} us {figures} error {error:.0e} {verdict}"
 
 

@@ -1,7 +1,8 @@
-"""Compares compiled models with ONNX Runtime on one thread: `python tests/benchmarks/models.py [NAME ...]`.
+"""Compares compiled models with ONNX Runtime on one thread.
 
-Both run in one process on one core, in turns, after their outputs have been compared; CPU times of the thread,
-medians. Unset OPENBLAS_CORETYPE and the like in the command that runs it.
+`python tests/benchmarks/models.py [NAME ...]`. Both run in one process on one core, in turns, after
+their outputs have been compared; CPU times of the thread, medians. Unset OPENBLAS_CORETYPE and the
+like in the command that runs it.
 """
 
 from __future__ import annotations
@@ -87,9 +88,8 @@ def main() -> None:
             bundle = Path(folder) / f"{name}.tfb"
             start = time.perf_counter()
             tfc.compile(model(name), bundle, target=options.target)
-            print(
-                f"{name}: compiled in {time.perf_counter() - start:.1f} s, {bundle.stat().st_size:,} bytes"
-            )
+            seconds, size = time.perf_counter() - start, bundle.stat().st_size
+            print(f"{name}: compiled in {seconds:.1f} s, {size:,} bytes")
             compare(name, bundle, options.seconds, lengths if name == MINILM else [(1, 0)])
 
 

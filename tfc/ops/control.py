@@ -6,6 +6,7 @@ from typing import Any
 
 from tfc.ir.core import (
     Block,
+    Effect,
     Function,
     Op,
     SymbolRef,
@@ -132,6 +133,18 @@ def _listed(types: list[Type]) -> str:
     return ", ".join(map(str, types)) or "nothing"
 
 
+KINDS = ("map", "reduction", "contraction", "convolution", "pool", "attention", "concat", "scan")
+"""What a group may be built around."""
+
+
+def _one_of(names: tuple[str, ...]) -> str:
+    return f"one of {', '.join(names)}"
+
+
+def _counted(names: list[str]) -> str:
+    return " and ".join(f"a {name}" for name in names) or "no op with a kernel of its own"
+
+
 class Fusion(GraphOp, name="fusion"):
     """A group of ops that becomes one kernel. Its region uses only its own arguments.
 
@@ -141,6 +154,9 @@ class Fusion(GraphOp, name="fusion"):
     C1: the region has an argument of the type of each operand.
     C2: the region yields values of the result types.
     C3: no op of the region uses a value from outside.
+    C4: `kind` is one of `KINDS`; a group of another kind than map holds one op that has such a
+        kernel, or reductions, and no op with a kernel of another kind.
+    C5: no op of the region holds a region or has an effect.
 
     ```mlir
     func @main(%x: tensor<Sxf32>, %b: tensor<f32>) -> (%y: tensor<Sxf32>) {
@@ -170,6 +186,17 @@ class Fusion(GraphOp, name="fusion"):
         for op in self.do.walk():
             outer = [v for v in op.inputs if v not in inside and not _is_within(v, self.do)]
             self.require(not outer, "C3", f"`{op.name}` uses {outer[:1]} from outside")
+            plain = not op.regions and op.effects is Effect.NONE
+            self.require(plain, "C5", f"`{op.name}` cannot be part of a kernel")
+        self._check_kind()
+
+    def _check_kind(self) -> None:
+        self.require(self.kind in KINDS, "C4", f"the kind is {self.kind!r}", _one_of(KINDS))
+        heroes = [hero for op in self.do if (hero := getattr(op, "hero", ""))]
+        most = len(heroes) if self.kind == "reduction" else 1
+        wanted = [] if self.kind == "map" else [self.kind] * max(1, most)
+        text = f"a group of the kind {self.kind!r} holds {_counted(heroes)}"
+        self.require(heroes == wanted, "C4", text)
 
 
 def _is_within(value: Value, block: Block) -> bool:

@@ -7,14 +7,21 @@ edited by hand.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import ClassVar, Self
 
 from tfc.ir.errors import TfcError
+
+LARGEST = 1 << 16  # of any number in a schedule: more would be no tile
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The base: prints and parses as comma-separated `name=value`."""
+    """The base: prints and parses as comma-separated `name=value`.
+
+    Numbers are at least 1, except those that are named in `MAY_BE_ZERO`.
+    """
+
+    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = ()
 
     def __str__(self) -> str:
         return ",".join(
@@ -32,7 +39,12 @@ class Schedule:
                     f"schedule {text!r}: {part!r} is wrong",
                     hint=f"give {', '.join(known)} as numbers",
                 )
-            number = int(value)
+            number = int(value[:9])  # longer ones are too large anyway
+            field = known[name]
+            low = 0 if field.type == "bool" or field.name in cls.MAY_BE_ZERO else 1
+            if not low <= number <= LARGEST:
+                message = f"schedule {text!r}: {name} is {value}"
+                raise TfcError(message, hint=f"it may be {low} to {LARGEST}")
             values[known[name].name] = bool(number) if known[name].type == "bool" else number
         return cls(**values)
 
@@ -52,6 +64,7 @@ class RowSchedule(Schedule):
     `stage` keeps costly rows that are used twice in scratch.
     """
 
+    MAY_BE_ZERO = ("cols",)
     rows: int = 1
     cols: int = 0
     stage: bool = True
@@ -74,6 +87,7 @@ class ContractionSchedule(Schedule):
     operand to scratch.
     """
 
+    MAY_BE_ZERO = ("strip",)
     rows: int = 8
     cols: int = 48
     depth: int = 8
@@ -103,6 +117,7 @@ class WindowSchedule(Schedule):
 class AttentionSchedule(Schedule):
     """`queries` lie along the lanes; `keys` of a block, walked `strip` at a time."""
 
+    MAY_BE_ZERO = ("strip",)
     queries: int = 32
     keys: int = 128
     strip: int = 8

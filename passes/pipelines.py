@@ -71,6 +71,15 @@ O3 = (
 
 LEVELS = (O0, O1, O2, O3)
 
+GIVEN = (
+    "prune",  # first: nobody needs to look at what never runs
+    "entry-checks",  # what ops assume, inside of groups too
+    "decompose",  # kernels are built from primitives only
+    "kernel-forms",  # the few forms that kernel builders take
+    "fusion{largest=1}",  # what stands beside the groups becomes kernels too
+)
+"""Instead of a level, for a module that holds groups or kernels already."""
+
 # ---- groups to kernels, for one target
 
 KERNELS = (

@@ -173,17 +173,17 @@ class _Compilation:
         PassManager(passes, reproducer=reproducer).run(module, PassContext(target=target))
 
     def _optimise(self, module: Module) -> None:
-        """The graph passes; a module that holds groups or kernels already is taken as it is."""
+        """The graph passes; in a module that holds groups or kernels, those stay as they are."""
         from tfc.passes.graph.bind_dims import BindDims
         from tfc.passes.pipeline_text import parse_pipeline
-        from tfc.passes.pipelines import LEVELS
+        from tfc.passes.pipelines import GIVEN, LEVELS
 
         passes: list[Pass] = []
         if self.options.dims:
             passes.append(BindDims(tuple(f"{k}:{v}" for k, v in self.options.dims.items())))
-        if not any(op.name in ("fusion", "launch") for op in module.walk()):
-            passes += [p for e in LEVELS[self.options.opt_level] for p in parse_pipeline(e)]
-        self._run(passes, module, None)
+        lowered = any(op.name in ("fusion", "launch") for op in module.walk())
+        pipeline = GIVEN if lowered else LEVELS[self.options.opt_level]
+        self._run([*passes, *(p for e in pipeline for p in parse_pipeline(e))], module, None)
 
     def _to_kernels(self, module: Module, target: Target) -> Module:
         from tfc.passes.pipeline_text import parse_pipeline

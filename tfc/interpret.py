@@ -15,7 +15,7 @@ from tfc.ir.core import Block, Function, Module, Op, Value
 from tfc.ir.errors import TfcError
 from tfc.ir.expr import Dim, Expr, as_expr
 from tfc.ir.types import DTYPES, TensorType, Type
-from tfc.ops.base import GraphOp, static
+from tfc.ops.base import GraphOp, static, written_checks
 from tfc.ops.constant import Constant
 from tfc.ops.control import Fusion, If, Launch
 
@@ -34,6 +34,7 @@ def interpret(
     chosen = find_function(module, function)
     arrays = _input_arrays(chosen, inputs)
     symbols = bind_symbols(module, chosen, arrays)
+    check_entry(chosen, symbols)
     run = _Run(module, symbols)
     run.values.update(zip(chosen.body.args, arrays, strict=True))
     with np.errstate(all="ignore"):
@@ -95,6 +96,15 @@ def bind_symbols(module: Module, function: Function, arrays: list[Array]) -> Sym
             raise _misfit(arg, array, f"{dim} is {expected} here")
     _check_ranges(module, symbols)
     return symbols
+
+
+def check_entry(function: Function, symbols: Symbols) -> None:
+    """What the pass `entry-checks` wrote down of dimensions."""
+    for check in written_checks(function):
+        _evaluate(check.lhs, symbols)
+        _evaluate(check.rhs, symbols)
+        if not check.holds(symbols):
+            raise TfcError(f"the inputs' shapes do not fit: {check.message}")
 
 
 def _check_ranges(module: Module, symbols: Symbols) -> None:

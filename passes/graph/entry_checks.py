@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tfc.ir.core import Function, Module
 from tfc.ir.expr import Dim
-from tfc.ops.base import EntryCheck, GraphOp
+from tfc.ops.base import EntryCheck, GraphOp, written_checks
 from tfc.passes.base import Pass, PassContext, register
 
 
@@ -47,6 +47,7 @@ def _collect(function: Function, context: PassContext) -> bool:
             for check in op.entry_checks():
                 key = (check.lhs, check.relation, check.rhs)
                 found.setdefault(key, _text(check, str(op.location) if op.location.nodes else ""))
+    written_checks(function)  # what is there must be well formed
     known = function.attributes.get("check_texts", ())
     texts = tuple(text for text in found.values() if text not in known)
     if not texts or not context.allow("entry-checks"):

@@ -34,6 +34,7 @@ from tfc.ir.types import (
 
 if TYPE_CHECKING:
     from tfc.ir.builder import Builder
+    from tfc.ir.core import Function
     from tfc.tile.nest import Nest
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -64,6 +65,31 @@ class EntryCheck:
 
     def __str__(self) -> str:
         return f"{self.lhs} {self.relation} {self.rhs}: {self.message}"
+
+
+def written_checks(function: Function) -> list[EntryCheck]:
+    """What the pass `entry-checks` wrote down, in attributes of the function.
+
+    Raises TfcError where the attributes are not of that form.
+    """
+    sides: Any = function.attributes.get("check_sides", ())
+    texts: Any = function.attributes.get("check_texts", ())
+    fits = (
+        isinstance(sides, tuple)
+        and isinstance(texts, tuple)
+        and all(isinstance(s, int | Expr) and not isinstance(s, bool) for s in sides)
+        and all(isinstance(text, str) and text[:2] in ("==", "<=") for text in texts)
+        and len(sides) == 2 * len(texts)
+    )
+    if not fits:
+        raise TfcError(
+            f"@{function.name}: check_sides and check_texts do not fit each other",
+            hint='each text begins with "==" or "<=" and has two sides, which are dimensions',
+        )
+    return [
+        EntryCheck(sides[2 * i], text[:2], sides[2 * i + 1], text[2:].strip())
+        for i, text in enumerate(texts)
+    ]
 
 
 class GraphOp(Op):
@@ -359,5 +385,5 @@ __all__ = [
     "ANY", "BOOL", "BOOLS", "FLOATS", "INDICES", "INTEGERS", "NUMERIC", "SIGNED",
     "Array", "Binary", "Comparison", "Composite", "Elementwise", "EntryCheck", "GraphOp", "Shape",
     "TfcError", "Unary", "View", "broadcast_index", "common_layout", "is_at_most", "is_composite",
-    "is_float_array", "narrow", "static", "widen",
+    "is_float_array", "narrow", "static", "widen", "written_checks",
 ]  # fmt: skip

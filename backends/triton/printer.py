@@ -255,17 +255,14 @@ class _Printer:
             at, axes = f"{at} + {text}", axes | extra
         masks = self.expressions.mask(op.where, logical, padded)
         masks += self._padding(axes, logical, padded)
-        inside = conjunction([m for m, along in masks if along <= axes])
-        outside = [(m, along) for m, along in masks if not along <= axes]
-        other = f.literal(op.other)
-        mask = f", mask={inside}, other={other}" if inside else ""
-        text = self.fresh(f"tl.load({_sum(op.buffer.name, at)}{mask})")
         zero = t.ROW in axes and op.other == 0, t.COLUMN in axes and op.other == 0
-        if outside:
-            axes |= frozenset[str]().union(*(along for _, along in outside))
-            condition = conjunction([m for m, _ in outside])
-            text = self.fresh(f"tl.where({condition}, {text}, {other})")
-        return Tile(text, _extents(axes, padded), zero=zero)
+        every = axes.union(*(along for _, along in masks))
+        pointer = _sum(op.buffer.name, at)
+        if every != axes:
+            pointer = f"{pointer} + tl.full({_extents(every, padded)}, 0, tl.int32)"
+        inside = conjunction([m for m, _ in masks])
+        mask = f", mask={inside}, other={f.literal(op.other)}" if inside else ""
+        return Tile(self.fresh(f"tl.load({pointer}{mask})"), _extents(every, padded), zero=zero)
 
     def _address(self, at: Dim, logical: Shape, padded: Shape) -> tuple[str, frozenset[str]]:
         e = self.expressions.reduced(at, logical)

@@ -44,8 +44,6 @@ def main() -> int:
     started = time.monotonic()
     total = _run_all(options)
     seconds = time.monotonic() - started
-    for failure in total.failures:
-        print(_line(failure))
     for stage, count in Counter(f["stage"] for f in total.failures).most_common():
         print(f"{count:5d}  {stage}")
     each = ", ".join(f"{t}: {n}" for t, n in sorted(total.graphs.items()))
@@ -92,6 +90,8 @@ def _run_all(options: argparse.Namespace) -> Total:
         chosen = [targets[batch[0] // BATCH % len(targets)] for batch in batches]
         for found in pool.map(lambda b, t: _batch(b, t, options), batches, chosen):
             _add(total, found)
+            for failure in found["failures"]:
+                print(_line(failure), flush=True)
             if sys.stderr.isatty():
                 done = sum(total.graphs.values())
                 print(f"\r{done} graphs, {len(total.failures)} failures ", end="", file=sys.stderr)

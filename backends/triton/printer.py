@@ -10,20 +10,13 @@ from __future__ import annotations
 import keyword
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection
 
 from tfc.backends.triton import functions as f
-from tfc.backends.triton.expressions import Expressions, conjunction, grouped, padding
-from tfc.backends.triton.extents import Extents
-from tfc.backends.triton.source import (
-    Argument,
-    ErrorSite,
-    Source,
-    file_text,
-    is_wide,
-    limits_of,
-)
+from tfc.backends.triton.expressions import conjunction, grouped
+from tfc.backends.triton.memory import Memory
+from tfc.backends.triton.source import Argument, Source, file_text, is_wide, limits_of
+from tfc.backends.triton.tiles import Tile, shape_along
 from tfc.ir.core import Block, Kernel, Module, Op, Value
 from tfc.ir.errors import TfcError, UnsupportedError
 from tfc.ir.expr import Dim, as_expr, normal, product
@@ -33,27 +26,11 @@ from tfc.tile.interpret import kernel_symbols
 from tfc.tile.nests.identity import identity
 
 PRECISIONS = ("ieee", "tf32", "tf32x3")
-Shape = tuple[int, int]
-SCALAR: Shape = (0, 0)
 LARGEST_AXIS = 65535  # of the grid's second and third axes
 RESERVED = re.compile(
     rf"[rcv]\d+|tl|triton|libdevice|errors|program|range|float|{'|'.join(f.HELPERS)}"
 )
 """Names that the text gives a meaning of its own."""
-
-
-@dataclass(frozen=True)
-class Tile:
-    """A value as it stands in the text.
-
-    `shape`: the extents in the text, 1 where the value does not vary; SCALAR for a number. `value`
-    is that of a literal. `zero`: whether the padding along each axis is known to hold zeros.
-    """
-
-    text: str
-    shape: Shape = SCALAR
-    value: float | int | bool | None = None
-    zero: tuple[bool, bool] = (False, False)
 
 
 def print_kernel(kernel: Kernel, *, precision: str = "", wide: bool = False) -> Source:
@@ -90,26 +67,28 @@ def _check_names(kernel: Kernel) -> None:
             )
 
 
+def _launch_number(kernel: Kernel, name: str, usual: int, possible: Collection[int]) -> int:
+    """An attribute of a kernel that says how it is launched."""
+    value = kernel.attributes.get(name, usual)
+    if not isinstance(value, int) or value not in possible:
+        raise TfcError(
+            f"{name} = {value}",
+            where=f"kernel @{kernel.name}",
+            hint=f"one of {', '.join(map(str, possible))}",
+        )
+    return value
+
+
 def print_module(module: Module, *, precision: str = "", wide: bool = False) -> str:
     """One Triton file of all kernels of a module."""
     kernels = module.kernels.values()
     return file_text([print_kernel(k, precision=precision, wide=wide) for k in kernels])
 
 
-@dataclass
-class _Printer:
-    kernel: Kernel
-    precision: str
-    wide: bool
-    lines: list[str] = field(default_factory=list[str])
-    depth: int = 1
-    tiles: dict[Value, Tile] = field(default_factory=dict[Value, Tile])
-    sites: list[ErrorSite] = field(default_factory=list[ErrorSite])
-    count: int = 0
-
-    def __post_init__(self) -> None:
-        self.extents = Extents(self.kernel)
-        self.expressions = Expressions(self.kernel, self.wide)
+class _Printer(Memory):
+    def __init__(self, kernel: Kernel, precision: str, wide: bool) -> None:
+        super().__init__(kernel, wide)
+        self.precision = precision
 
     # ---- the whole
 
@@ -134,8 +113,8 @@ class _Printer:
             grid=grid,
             sites=tuple(self.sites),
             limits=() if self.wide else limits_of(self.kernel, grid),
-            warps=int(str(self.kernel.attributes.get("warps", 4))),
-            stages=int(str(self.kernel.attributes.get("stages", 3))),
+            warps=_launch_number(self.kernel, "warps", 4, (1, 2, 4, 8, 16, 32)),
+            stages=_launch_number(self.kernel, "stages", 3, range(1, 9)),
             origin=self.kernel.location.nodes,
         )
 
@@ -180,16 +159,6 @@ class _Printer:
 
     # ---- lines
 
-    def write(self, line: str) -> None:
-        self.lines.append("    " * self.depth + line)
-
-    def fresh(self, text: str) -> str:
-        """A new name for the value of an expression."""
-        name = f"v{self.count}"
-        self.count += 1
-        self.write(f"{name} = {text}")
-        return name
-
     def block(self, block: Block) -> None:
         for op in block:
             if not op.terminator:
@@ -206,101 +175,6 @@ class _Printer:
         )
 
     # ---- values as operands
-
-    def padded(self, value: Value) -> Shape:
-        return self.extents.padded(value)
-
-    def atom(self, value: Value, bare: bool = True) -> str:
-        """A value as an operand; `bare`: a number may stand as it is."""
-        tile = self.tiles[value]
-        dtype = value.tile.dtype
-        if tile.value is None or (bare and f.fits_literal(tile.value, dtype)):
-            return tile.text
-        return f"tl.full((1, 1), {tile.text}, {f.name_of(dtype)})"
-
-    def atoms(self, values: Sequence[Value]) -> list[str]:
-        """Operands that broadcast; at least one of them is more than a bare number."""
-        known = [self.tiles[v].value is not None for v in values]
-        first_bare = not all(known)
-        return [self.atom(v, first_bare or i > 0) for i, v in enumerate(values)]
-
-    def whole(self, value: Value) -> str:
-        """A value in its full padded shape."""
-        tile, shape = self.tiles[value], self.padded(value)
-        if tile.shape == shape:
-            return tile.text
-        if tile.shape == SCALAR:
-            return f"tl.full({shape}, {tile.text}, {f.name_of(value.tile.dtype)})"
-        return f"tl.broadcast_to({tile.text}, {shape})"
-
-    def common(self, values: Sequence[Value]) -> Shape:
-        """The shape to which operands broadcast, as `atoms` writes them."""
-        if all(self.tiles[v].value is not None for v in values):
-            return (1, 1)
-        shapes = [self._written(v) for v in values]
-        return max(s[0] for s in shapes), max(s[1] for s in shapes)
-
-    def _written(self, value: Value) -> Shape:
-        tile = self.tiles[value]
-        bare = tile.value is None or f.fits_literal(tile.value, value.tile.dtype)
-        return tile.shape if bare else (1, 1)
-
-    # ---- memory
-
-    def _load(self, op: t.Load) -> Tile:
-        logical, padded = op.output.tile.shape, self.padded(op.output)
-        at, axes = self._address(op.at, logical, padded)
-        for index, stride in zip(op.indices, op.strides, strict=True):
-            text, extra = self._gathered(index, stride)
-            at, axes = f"{at} + {text}", axes | extra
-        masks = self.expressions.mask(op.where, logical, padded)
-        masks += self._padding(axes, logical, padded)
-        zero = t.ROW in axes and op.other == 0, t.COLUMN in axes and op.other == 0
-        every = axes.union(*(along for _, along in masks))
-        pointer = _sum(op.buffer.name, at)
-        if every != axes:
-            pointer = f"{pointer} + tl.full({_extents(every, padded)}, 0, tl.int32)"
-        inside = conjunction([m for m, _ in masks])
-        mask = f", mask={inside}, other={f.literal(op.other)}" if inside else ""
-        return Tile(self.fresh(f"tl.load({pointer}{mask})"), _extents(every, padded), zero=zero)
-
-    def _address(self, at: Dim, logical: Shape, padded: Shape) -> tuple[str, frozenset[str]]:
-        e = self.expressions.reduced(at, logical)
-        axes = frozenset({t.ROW, t.COLUMN}.intersection(e.symbols()))
-        return self.expressions.text(e, logical, padded), axes
-
-    def _gathered(self, index: Value, stride: Dim) -> tuple[str, frozenset[str]]:
-        tile = self.tiles[index]
-        scale = self.expressions.text(stride, (1, 1), (1, 1))
-        text = tile.text if self.wide else f"tl.cast({tile.text}, tl.int32)"
-        along = zip((t.ROW, t.COLUMN), tile.shape, strict=True)
-        axes = frozenset(a for a, n in along if n > 1)
-        return (text if scale == "1" else f"{text}*{grouped(scale)}"), axes
-
-    def _padding(
-        self, axes: frozenset[str], logical: Shape, padded: Shape
-    ) -> list[tuple[str, frozenset[str]]]:
-        """The comparisons that keep accesses out of the padding of these axes."""
-        out: list[tuple[str, frozenset[str]]] = []
-        for letter, n, p in zip((t.ROW, t.COLUMN), logical, padded, strict=True):
-            if letter in axes and n != p:
-                out += padding(self.expressions.axis(letter, p), letter, n, p)
-        return out
-
-    def _store(self, op: t.Store) -> None:
-        logical, padded = op.value.tile.shape, self.padded(op.value)
-        at, axes = self._address(op.at, logical, padded)
-        tile = self.tiles[op.value]
-        masks = self.expressions.mask(op.where, logical, padded)
-        masks += self._padding(axes, logical, padded)
-        every = axes.union(_axes_of(tile.shape), *(along for _, along in masks))
-        pointer = _sum(op.buffer.name, at)
-        if every != axes or (not axes and tile.shape != SCALAR):
-            shape = _extents(every, padded) if every else (1, 1)
-            pointer = f"{pointer} + tl.full({shape}, 0, tl.int32)"
-        inside = conjunction([m for m, _ in masks])
-        mask = f", mask={inside}" if inside else ""
-        self.write(f"tl.store({pointer}, {tile.text}{mask})")
 
     # ---- values
 
@@ -321,7 +195,7 @@ class _Printer:
         else:
             text = self.expressions.text64(e, logical, padded)
         axes = frozenset({t.ROW, t.COLUMN}.intersection(e.symbols()))
-        return Tile(self.fresh(text), _extents(axes, padded))
+        return Tile(self.fresh(text), shape_along(axes, padded))
 
     def _in_bounds(self, op: t.InBounds) -> Tile:
         logical, padded = op.output.tile.shape, self.padded(op.output)
@@ -332,7 +206,7 @@ class _Printer:
         text = conjunction([m for m, _ in masks])
         if not axes:
             text = f"tl.cast({text}, tl.int1)"
-        return Tile(self.fresh(text), _extents(axes, padded))
+        return Tile(self.fresh(text), shape_along(axes, padded))
 
     def _map(self, op: t.Map) -> Tile:
         values = op.operand_values
@@ -382,7 +256,7 @@ class _Printer:
         kind, axis = op.x.tile, op.axis
         if kind.shape[axis] == 1:
             return self.tiles[op.x]
-        text = self._masked(op.x, axis, identity(op.function, kind.dtype))
+        text = self.masked(op.x, axis, identity(op.function, kind.dtype))
         self.needs[f"{op.function}_of"] = None
         if kind.dtype.is_bool:
             text = f"tl.cast({text}, tl.int32)"
@@ -391,19 +265,6 @@ class _Printer:
             text += " != 0"
         rows, cols = self.padded(op.x)
         return Tile(self.fresh(text), (rows, 1) if axis == 1 else (1, cols))
-
-    def _masked(self, value: Value, axis: int, neutral: float | int | bool) -> str:
-        """A whole tile with the padding of an axis replaced."""
-        logical, padded = value.tile.shape[axis], self.padded(value)[axis]
-        text = self.whole(value)
-        if logical == padded or (neutral == 0 and self.tiles[value].zero[axis]):
-            return text
-        name = self.expressions.axis((t.ROW, t.COLUMN)[axis], padded)
-        dtype = value.tile.dtype
-        filler = f.literal(neutral)
-        if not f.fits_literal(neutral, dtype):
-            filler = f"tl.full((1, 1), {filler}, {f.name_of(dtype)})"
-        return f"tl.where({name} < {logical}, {text}, {filler})"
 
     def _dot(self, op: t.Dot) -> Tile:
         dtype = op.output.tile.dtype
@@ -414,7 +275,7 @@ class _Printer:
         if op.a.tile.cols == 1 or not (dtype.is_float or eights):
             return self._products(op, dtype)
         zero = 0.0 if dtype.is_float else 0
-        left, right = self._masked(a, 1, zero), self._masked(b, 0, zero)
+        left, right = self.masked(a, 1, zero), self.masked(b, 0, zero)
         accumulator = f", {self.whole(op.accumulator)}" if op.accumulator else ""
         options = f', input_precision="{self.precision}"'
         if dtype != F32:
@@ -429,7 +290,7 @@ class _Printer:
             a, b = self.atom(op.a, bare=False), self.atom(op.b, bare=False)
             text = f"tl.cast({a}, {kind}) * tl.cast({b}, {kind})"
         else:
-            a, b = self._masked(op.a, 1, 0), self._masked(op.b, 0, 0)
+            a, b = self.masked(op.a, 1, 0), self.masked(op.b, 0, 0)
             a, b = self.fresh(f"tl.cast({a}, {kind})"), self.fresh(f"tl.cast({b}, {kind})")
             self.needs["sum_of"] = None
             text = f"tl.reduce({a}[:, :, None] * {b}[None, :, :], 1, sum_of)"
@@ -438,34 +299,6 @@ class _Printer:
         text = self.fresh(text)
         shape = self.padded(op.output)
         return Tile(self.fresh(f"tl.broadcast_to({text}, {shape})"), shape)
-
-    # ---- indices that may be wrong
-
-    def _wrap_index(self, op: t.WrapIndex) -> Tile:
-        logical, padded = op.x.tile.shape, self.padded(op.x)
-        tile = self.tiles[op.x]
-        x = self.atom(op.x, bare=False)
-        size = self.expressions.text(op.size, (1, 1), (1, 1))
-        wrapped = self.fresh(f"tl.where({x} < 0, {x} + {size}, {x})")
-        masks = self.expressions.mask(op.where, logical, padded)
-        shape = tile.shape if tile.value is None else (1, 1)
-        masks += self._padding(_axes_of(shape), logical, padded)
-        axes = _axes_of(shape).union(*(along for _, along in masks))
-        checked = conjunction([m for m, _ in masks])
-        inside = self.fresh(f"({wrapped} >= 0) & ({wrapped} < {size})")
-        wrong = f"~{inside} & {checked}" if checked else f"~{inside}"
-        self._report(op, x, self.fresh(wrong), _extents(axes, padded) if axes else shape)
-        good = f"{inside} & {checked}" if checked else inside
-        text = self.fresh(f"tl.where({good}, {wrapped}, 0)")
-        return Tile(text, _extents(axes, padded) if axes else shape)
-
-    def _report(self, op: t.WrapIndex, x: str, wrong: str, shape: Shape) -> None:
-        """Writes a flag and the index to this op's place in the error buffer."""
-        place = 2 * len(self.sites)
-        self.sites.append(ErrorSite(op.node, op.size))
-        zeros = f" + tl.full({shape}, 0, tl.int32)" if shape != SCALAR else ""
-        self.write(f"tl.store(errors + {place + 1}{zeros}, {x}, mask={wrong})")
-        self.write(f"tl.store(errors + {place}{zeros}, 1, mask={wrong})")
 
     # ---- control
 
@@ -505,23 +338,6 @@ def _without_unused(lines: list[str]) -> list[str]:
         else:
             kept.append(line)
     return kept[::-1]
-
-
-def _sum(buffer: str, at: str) -> str:
-    if at == "0":
-        return buffer
-    return f"{buffer} + {at}" if at.isalnum() else f"{buffer} + ({at})"
-
-
-def _extents(axes: frozenset[str], padded: Shape) -> Shape:
-    """The shape of a tile that varies along these axes."""
-    if not axes:
-        return SCALAR
-    return (padded[0] if t.ROW in axes else 1, padded[1] if t.COLUMN in axes else 1)
-
-
-def _axes_of(shape: Shape) -> frozenset[str]:
-    return frozenset(a for a, n in zip((t.ROW, t.COLUMN), shape, strict=True) if n > 1)
 
 
 def _narrow(value: Value) -> Value:

@@ -143,3 +143,11 @@ def test_one_file_of_a_module() -> None:
     assert text.count("def sum_of") == 1
     assert text.count("import triton\n") == 1
     assert compile(text, "module.triton.py", "exec")
+
+
+def test_launch_numbers() -> None:
+    text = SUMS.replace("ceildiv(M,4))", "ceildiv(M,4)) {warps = 2, stages = 5}")
+    source = print_kernel(kernel(text))
+    assert (source.warps, source.stages) == (2, 5)
+    with pytest.raises(TfcError, match="warps = 3"):
+        print_kernel(kernel(text.replace("warps = 2", "warps = 3")))

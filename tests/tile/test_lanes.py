@@ -53,7 +53,7 @@ def test_any_lanes(name: str, lanes: int) -> None:
 def test_what_is_no_number_of_lanes(lanes: object) -> None:
     made = kernel("norm")
     made.attributes["lanes"] = lanes  # type: ignore[assignment]
-    with pytest.raises(TfcError, match="@norm: lanes = .*\n.*a power of two from 2 to 64"):
+    with pytest.raises(TfcError, match=r"@norm: lanes = .*\n.*a power of two from 2 to 64"):
         lanes_of(made, resolve("x86-64-v3"))
 
 

@@ -292,6 +292,11 @@ class Nest(KernelBuilder):
         at = self.settle(e)
         return self.index(at, self.shape(at))
 
+    def holds(self, bound: Bound) -> bool:
+        """Whether a bound over axes is proved."""
+        low, e, high = (self.settle(x) for x in bound)
+        return self._proved((low, e, high))
+
     def mask(self, bounds: Sequence[Bound]) -> Value | None:
         """A bool tile that tells where lo <= e < hi holds for each; None where that is proved."""
         settled = [(self.settle(a), self.settle(e), self.settle(b)) for a, e, b in bounds]

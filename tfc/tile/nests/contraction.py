@@ -95,7 +95,8 @@ def _staged_panel(nest: Nest, rhs: Value, index: list[Expr], extent: Dim) -> Val
     saved = nest.rows
     nest.tile(extent, nest.cols)
     with nest.placed(k0=R):
-        panel = nest.stage(nest.pull(rhs, _operand_index(rhs, index, [symbol("k0"), index[-1]])))
+        panel = nest.pull(rhs, _operand_index(rhs, index, [symbol("k0"), index[-1]]))
+        panel = nest.stage(nest.spread(panel, (extent, nest.cols)))
     nest.tile(saved, nest.cols)
     return panel
 

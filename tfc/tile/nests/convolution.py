@@ -118,16 +118,21 @@ class Convolution:
 
     # ---- one register tile
 
+    def _window_rows(self) -> tuple[Expr, Expr]:
+        """The rows of the window that lie in the image: from the first to past the last."""
+        nest, taps = self.nest, self.vertical
+        row = self.oh * taps.stride
+        inside = (as_expr(0), row, as_expr(taps.size))
+        if self.merged or ((taps.taps, taps.low) == (1, 0) and nest.holds(inside)):
+            return as_expr(0), as_expr(1)
+        first, past = taps.low - row, as_expr(taps.size) + taps.low - row
+        start = ceildiv(nest.settle(first).max(0), taps.dilation)
+        return start, ceildiv(nest.settle(past).max(0), taps.dilation).min(taps.taps)
+
     def _tile(self, tile: int, unroll: bool) -> None:
         nest = self.nest
         acc = nest.full((tile, self.schedule.channels), 0, self.kind)
-        taps = self.vertical
-        first = as_expr(taps.low) - self.oh * taps.stride
-        past = as_expr(taps.size) + taps.low - self.oh * taps.stride
-        start = ceildiv(nest.settle(first).max(0), taps.dilation)
-        stop = ceildiv(nest.settle(past).max(0), taps.dilation).min(taps.taps)
-        if taps.taps == 1 and taps.low == 0:
-            start, stop = as_expr(0), as_expr(1)
+        start, stop = self._window_rows()
 
         def over_channels(acc: Value, taps: Callable[[Expr, Value], list[Value]]) -> Value:
             """Sums over the input channels and the rows of the window."""

@@ -232,7 +232,10 @@ def simple(name: str, signature: str, result: str, *lines: str, **sizes: int) ->
 
 GATE = (
     contraction(125, 768, 768),
+    contraction(1024, 1024, 768),
+    contraction(1024, 1024, 768, "f16"),
     convolution(64, 56, 64),
+    convolution(64, 56, 64, n=8),
     two_convolutions(64, 28),
     softmax("S", 128),
     softmax("S", 1000),

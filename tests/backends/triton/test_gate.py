@@ -6,11 +6,13 @@ from functools import cache
 
 import pytest
 
+import tfc.tile.interpret
 from tests.backends.triton.graphs import (
     GATE,
     ODD,
     SLOW_ODD,
     SMALL,
+    Array,
     Graph,
     error_of,
     kernels,
@@ -19,16 +21,18 @@ from tests.backends.triton.graphs import (
     softmax,
     turned,
 )
+from tfc.backends.llvm.jit import jit_kernels
 from tfc.backends.llvm.lower import lower_kernel
 from tfc.backends.triton.compile import compile_kernel
 from tfc.backends.triton.printer import PRECISIONS, print_kernel
 from tfc.interpret import interpret
-from tfc.ir.core import Module
+from tfc.ir.core import Kernel, Module
 from tfc.targets import resolve
 from tfc.text.parse import parse_module
 from tfc.text.print import print_module
 
-QUICK = GATE[0], GATE[4], GATE[6]
+QUICK_NAMES = "contraction-125x768x768-f32", "softmax-Sx1000", "attention-12xTxSx64"
+QUICK = tuple(g for g in GATE if g.name in QUICK_NAMES)
 
 
 @cache
@@ -104,5 +108,21 @@ def test_text_is_whole(graph: Graph, target: str) -> None:
     assert print_module(parsed) == text
     for name, kernel in parsed.kernels.items():
         assert print_kernel(kernel).text == print_kernel(module.kernels[name]).text
-        if target != "sm_90":
-            assert lower_kernel(kernel, resolve(target), "k").text
+        assert lower_kernel(kernel, resolve("x86-64-v3"), "k").text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("graph", SMALL, ids=str)
+def test_a_cpu_runs_the_schedule_of_a_gpu(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One set of ops: what is scheduled for either compiles for both."""
+    module = graph.module()
+    inputs = graph.inputs(module)
+
+    def run(kernel: Kernel, buffers: list[Array], symbols: dict[str, int]) -> None:
+        (compiled,) = jit_kernels([kernel], "x86-64-v3")
+        compiled(buffers, symbols)
+
+    monkeypatch.setattr(tfc.tile.interpret, "run_kernel", run)
+    found = interpret(scheduled(graph), inputs)
+    monkeypatch.undo()
+    assert error_of(found, interpret(module, inputs)) <= graph.tolerance

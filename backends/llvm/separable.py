@@ -22,8 +22,8 @@ _NAMES = (t.ROW, t.COLUMN)
 def clampable(kernel: Kernel, load: t.Load, bound: Bound, axis: int) -> bool:
     """Whether an index of this axis may be clamped to the bound's upper end instead of masked.
 
-    The bound must count along the axis (e = axis + rest) and its set must not be empty. Indices in tiles
-    are checked by masks, which the same clamp would not fit.
+    The bound must count along the axis (e = axis + rest) and its set must not be empty. Indices
+    in tiles are checked by masks, which the same clamp would not fit.
     """
     if load.indices:
         return False

@@ -220,6 +220,7 @@ class Generator:
         choices += [self._turned, self._loop, self._dot, self._gather]
         if shape == self.plan.shape:
             choices += [self._window, self._contraction, self._contraction, self._online]
+            choices += [self._rows_of_a_table]
         return self.random.choice(choices)(dtype, shape, depth - 1)
 
     def _leaf(self, dtype: DType, shape: tuple[int, int]) -> Tile:
@@ -483,6 +484,24 @@ class Generator:
         top, total = self._b.loop(0, k, step, [first, zero], body)
         both = self._b.map("add", self._b.map("minimum", top, 9.0), total)
         return Tile(self._spread(both, shape), False)
+
+    def _rows_of_a_table(self, dtype: DType, shape: tuple[int, int], depth: int) -> Tile:
+        """Row index[row] of a table, at the columns of the plan."""
+        (m, n), (mm, nn) = self.plan.dims, self.plan.numbers
+        size = 6
+        buffer = self._buffer(dtype, as_expr(n) * size, nn * size)
+        if self.random.random() < 0.5:
+            inside: list[tuple[Dim, Dim, Dim]] = [(0, self.row, m)]
+            source = self._buffer(I64, m, mm)
+            numbers = self._b.load(source, self.row, (shape[0], 1), inside, 0)
+            index = self._b.wrap_index(self._b.map("mod", numbers, size), size, inside)
+        else:
+            index = self._b.index(R % size, (shape[0], 1))
+        if self.random.random() < 0.3:
+            index = self._b.stage(index)
+        both = self._bounds(self.random.random() < 0.7, True)
+        value = self._b.load(buffer, self.column, shape, both, self._number(dtype), [(index, n)])
+        return Tile(value, True)
 
     # ---- data
 

@@ -210,10 +210,14 @@ class _Run:
             raise op.error(f"the module has no kernel @{op.kernel.name}")
         buffers = [_packed(v.tensor, a) for v, a in zip(op.inputs, arrays, strict=True)]
         types = [evaluated_type(v.type, self.symbols) for v in op.results]
-        outputs = [np.zeros(static(t.physical), t.dtype.numpy) for t in types]
+        outputs = [self.fresh(t) for t in types]
         flat = [a.reshape(-1) for a in (*buffers, *outputs)]
         run_kernel(kernel, flat, self.symbols)
         return [_unpacked(t, a) for t, a in zip(types, outputs, strict=True)]
+
+    def fresh(self, kind: TensorType) -> Array:
+        """The memory of an output, which a kernel writes."""
+        return np.zeros(static(kind.physical), kind.dtype.numpy)
 
     def checked(self, op: GraphOp, value: Value, array: Array) -> Array:
         wanted = evaluated_type(value.type, self.symbols)

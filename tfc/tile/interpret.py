@@ -2,7 +2,7 @@
 
 Each op is computed a tile at a time, each program of the grid one after another. Accesses are
 checked: one outside of its buffer, a read of an output and (`exclusive`) two programs that touch
-one element of an output are mistakes of the kernel and fail an assert.
+one element of an output are mistakes of the kernel and raise a TfcError.
 """
 
 from __future__ import annotations
@@ -113,7 +113,9 @@ class _Program:
         found = np.broadcast_to(at, inside.shape)[inside]
         size = len(self.buffers[buffer])
         good = found.size == 0 or (found.min() >= 0 and found.max() < size)
-        assert good, f"{op.name} reaches {found.min()}..{found.max()} of {buffer.name}[{size}]"
+        if not good:
+            reach = f"{found.min()}..{found.max()}"
+            raise TfcError(f"{op.name} reaches {reach} of {buffer.name}[{size}]", where=op.name)
         return found
 
     def _claim(self, op: Op, buffer: Value, positions: Array) -> None:
@@ -121,14 +123,16 @@ class _Program:
             return
         owner = self.owners[buffer]
         taken = (owner[positions] != -1) & (owner[positions] != self.number)
-        assert not taken.any(), f"{op.name}: programs share elements of {buffer.name}"
+        if taken.any():
+            raise TfcError(f"programs share elements of {buffer.name}", where=op.name)
         owner[positions] = self.number
 
     # ---- memory
 
     def _load(self, op: t.Load) -> None:
         mode = op.buffer.buffer.mode
-        assert mode != "out", f"an output is read: {op.buffer.name}"
+        if mode == "out":
+            raise TfcError(f"an output is read: {op.buffer.name}", where=op.name)
         shape = op.output.tile.shape
         at = self._evaluate(op.at, shape)
         for index, stride in zip(op.indices, op.strides, strict=True):

@@ -58,6 +58,7 @@ class Load(TileOp, name="load"):
     """Reads a tile of a buffer: element (r, c) is buffer[at(r, c)], or `other` out of bounds.
 
     With index tiles (i64, broadcast to the shape), `strides[k] * index_k[r, c]` is added to `at`.
+    Outputs cannot be read.
     Example: `%x = load(%a) {at = (p0*128+c), where = [0, (p0), (R)]} : tile<1x128xf32>`.
     """
 
@@ -76,6 +77,8 @@ class Load(TileOp, name="load"):
         self.require(
             self.output.tile.dtype == self.buffer.buffer.dtype, "T4", "element types differ"
         )
+        mode = self.buffer.buffer.mode
+        self.require(mode != "out", "T16", f"an output is read: {self.buffer.name}")
 
 
 class Store(TileOp, name="store"):
@@ -94,6 +97,8 @@ class Store(TileOp, name="store"):
         self.require(len(self.where) % 3 == 0, "T2", "`where` holds triples (lo, e, hi)")
         same = self.value.tile.dtype == self.buffer.buffer.dtype
         self.require(same, "T4", f"a tile of {self.value.tile.dtype} into {self.buffer.buffer}")
+        mode = self.buffer.buffer.mode
+        self.require(mode != "in", "T17", f"an input is written: {self.buffer.name}")
         return []
 
 

@@ -5,7 +5,41 @@ branches but for the arguments of sin, cos and tan beyond a million and for fmod
 With `fma`, llvm.fma is one instruction of the target; without (x86-64-v2) it would call libm, so
 products and sums are rounded apart. With `avx512`, vectors of whole registers use its instructions.
 
-TABLE
+The largest error that was seen, in units in the last place (f32: 2^28 numbers of the functions that
+compute in f32, 2^24 of the others; f64: some 10,000 against 60 digits), and clock cycles for 16
+numbers of f32 with AVX-512:
+
+    function   f32, fma   no fma    f64   cycles
+    exp            0.89     0.99    1.0        9
+    exp2           0.90     1.17    1.1        9
+    expm1          1.48     1.49    1.9       12
+    log            0.92     0.95    1.3       10
+    log2           1.27     1.55    1.1       17
+    log10          1.21     1.36    1.2       18
+    log1p          1.27     1.27    1.2       18
+    softplus       1.62     1.69    1.6       22
+    sigmoid        1.48     1.97    1.8       17
+    tanh           1.65     1.99    1.8       12
+    erf            1.17     1.54    1.0       12
+    erfc           0.51     0.51    3.2      114
+    sin            0.51     0.51    0.8       37
+    cos            0.51     0.51    0.8       37
+    tan            0.51     0.51    0.9       53
+    asin           0.51     0.51    0.7       89
+    acos           0.51     0.51    0.6       86
+    atan           0.51     0.51    1.7       39
+    atan2          0.51     0.51    1.8       60
+    sinh           0.51     0.51    1.6       49
+    cosh           0.51     0.51    1.4       38
+    asinh          0.51     0.51    1.0      117
+    acosh          0.51     0.51    0.9      121
+    atanh          0.51     0.51    1.0      106
+    pow            0.51     0.51    1.7      110
+    cbrt           0.51     0.51    0.6       52
+    fmod           0.00     0.00    0.0   100 up
+
+At subnormal results and arguments too; where exp gives 0 it does so without a subnormal step, so
+that masks of -inf or -1e30 cost nothing, and only results that are subnormal pay for an assist.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ of its own, so that crashes count.
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import sys
 import tempfile
@@ -77,7 +78,7 @@ def fails(case: Case, stage: str, target: str) -> bool:
     hangs = child.is_alive()
     child.kill()
     child.join()
-    return hangs or child.exitcode != 0 or found.value != 0
+    return hangs or (child.exitcode or 0) < 0 or found.value != 0
 
 
 def _try(case: Case, stage: str, target: str, found: Any) -> None:
@@ -207,7 +208,9 @@ def _bypass(op: Op, index: int) -> None:
 
 
 def _as_inputs(case: Case, number: int, arrays: list[list[Any]]) -> Case:
-    names = [f"v{number}_{i}" for i in range(len(arrays[0]))]
+    taken = {a.name for a in case.module.main.body.args}
+    fresh = (name for i in itertools.count() if (name := f"v{i}") not in taken)
+    names = list(itertools.islice(fresh, len(arrays[0])))
 
     def cut(module: Module) -> None:
         op = _nth(module, number)

@@ -10,7 +10,7 @@ to be.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +18,11 @@ import numpy as np
 
 from tfc.interpret import Symbols, _input_arrays, _Run, bind_symbols, evaluated
 from tfc.ir.builder import Builder
-from tfc.ir.core import Block, Module, Op
+from tfc.ir.core import Block, Module, Op, Value
 from tfc.ir.errors import TfcError
 from tfc.ir.types import DType, dtype_of
 from tfc.ops.attention import Attention
-from tfc.ops.base import Elementwise, GraphOp, View
+from tfc.ops.base import GraphOp, View
 from tfc.ops.cast import Cast
 from tfc.ops.indexing import Indexing
 
@@ -82,47 +82,61 @@ def format_of(dtype: DType) -> Format:
 
 
 class NoisyRun(_Run):
-    """A run in which each rounding errs at random."""
+    """A run in which each rounding errs at random.
 
-    def __init__(self, module: Module, symbols: Symbols, seed: int) -> None:
+    16-bit floats are held as f32: kernels do so between the ops that they join. Every other run
+    rounds the results of each op all the same, as if no two were joined.
+    """
+
+    def __init__(
+        self, module: Module, symbols: Symbols, seed: int, casts: Collection[Op] = ()
+    ) -> None:
         super().__init__(module, symbols)
+        self.casts = casts
         self.generator = np.random.default_rng(seed)
+        self.rounds = seed % 2 == 0
 
     def results(self, op: GraphOp) -> list[Array]:
+        if op in self.casts and not self.rounds:
+            return [self.values[op.inputs[0]]]
         found = super().results(op)
-        if op.regions or isinstance(op, View | Indexing) or not self._is_float(found):
+        if op.regions or isinstance(op, View | Indexing):
             return found
         arrays = [self.values[v] for v in op.inputs]
         with np.errstate(all="ignore"):
-            return [self._moved(op, arrays, a) for a in found]
+            return [
+                self._moved(op, arrays, np.asarray(a)) if v.tensor.dtype.is_float else a
+                for v, a in zip(op.results, found, strict=True)
+            ]
 
-    def _is_float(self, arrays: Sequence[Array]) -> bool:
-        return any(dtype_of(np.asarray(a).dtype).is_float for a in arrays)
+    def checked(self, op: GraphOp, value: Value, array: Array) -> Array:
+        return held(array)
 
     def _uniform(self, shape: tuple[int, ...]) -> Array:
         return self.generator.uniform(-1, 1, shape)
 
     def _moved(self, op: GraphOp, arrays: list[Array], array: Array) -> Array:
-        array = np.asarray(array)
-        kind = format_of(dtype_of(array.dtype))
-        wide = array.astype(np.float64)
-        moved = wide.copy()
+        dtype = op.results[0].tensor.dtype
+        kind = format_of(dtype)
+        moved = array.astype(np.float64)
+        size = np.where(np.isfinite(moved), np.abs(moved), 0)
         if op.hero and op.name not in EXACT:
-            finite = np.where(np.isfinite(wide), np.abs(wide), 0)
-            moved += self._uniform(wide.shape) * kind.epsilon * finite
+            moved += self._uniform(moved.shape) * kind.epsilon * size
             moved = self._reordered(op, arrays, moved, kind)
         elif op.name in ARITHMETIC:
-            size = np.maximum(np.where(np.isfinite(wide), np.abs(wide), 0), kind.normal)
-            moved += self._uniform(wide.shape) * 1.5 * kind.epsilon * size
+            size = np.maximum(size, kind.normal)
+            moved += self._uniform(moved.shape) * 1.5 * kind.epsilon * size
         elif op.name not in EXACT:
-            finite = np.where(np.isfinite(wide), np.abs(wide), 0)
-            moved += self._uniform(wide.shape) * (3 * kind.epsilon * finite + kind.normal)
-        if array.dtype.itemsize == 2 and isinstance(op, Elementwise) and not isinstance(op, Cast):
-            moved = self._unrounded(op, arrays, moved, wide)
+            moved += self._uniform(moved.shape) * 3 * kind.epsilon * size
+            # What is smaller than a normal number may be flushed to 0.
+            flush = (size < 2 * kind.normal) & (self.generator.random(moved.shape) < 0.5)
+            moved = np.where(flush, np.copysign(0, moved), moved)
         if op.name in ANY_ZERO:
             flip = self.generator.random(moved.shape) < 0.5
             moved = np.where((moved == 0) & flip, -moved, moved)
-        return np.asarray(moved.astype(array.dtype))
+        if self.rounds or isinstance(op, Cast):
+            moved = moved.astype(dtype.numpy)
+        return held(moved.astype(array.dtype))
 
     def _reordered(self, op: GraphOp, arrays: list[Array], moved: Array, kind: Format) -> Array:
         """What adding up in another order, or by fused operations, may change."""
@@ -131,38 +145,21 @@ class NoisyRun(_Run):
         sizes = [np.abs(a.astype(np.float64)) for a in arrays]
         finite = [np.where(np.isfinite(a), a, 0) for a in sizes]
         size = np.asarray(_widened(bare, finite))
-        order = 1 + 0.5 * np.sqrt(_terms(op, arrays, moved))
-        error = kind.sum_epsilon * order * np.maximum(size, kind.normal)
+        terms = _terms(op, arrays, moved)
+        error = kind.sum_epsilon * (1 + 0.5 * np.sqrt(terms)) * np.maximum(size, kind.normal)
         jump = np.where(self.generator.random(moved.shape) < 0.5, np.nan, 1.0)
-        terms = _terms(op, arrays, moved) if op.name == "average_pool" else 1
-        open_ = size * terms > kind.sum_largest
+        open_ = size * (terms if op.name == "average_pool" else 1) > kind.sum_largest
         if op.name == "conv":
             open_ = open_ | _pads_infinities(bare, arrays)
         if op.name == "reduce_prod":
             open_ = open_ | _leaves_range(bare, finite[0], kind)
-        if op.name == "attention":
-            open_ = open_ | _overflowing_scores(bare, finite, kind)
         return np.where(open_, jump, moved + self._uniform(moved.shape) * error)
 
-    def _unrounded(self, op: GraphOp, arrays: list[Array], moved: Array, wide: Array) -> Array:
-        """A 16-bit result may stay in f32 inside of a kernel and overflow later or never."""
-        bare = evaluated(op, self.symbols)
-        in_f32 = [
-            a.astype(np.float32) if a.dtype.itemsize == 2 and dtype_of(a.dtype).is_float else a
-            for a in arrays
-        ]
-        finer = np.asarray(_widened(bare, in_f32)).astype(np.float64)
-        differs = (np.isinf(wide) & np.isfinite(finer)) | (np.isnan(finer) != np.isnan(wide))
-        jump = np.where(self.generator.random(wide.shape) < 0.5, np.nan, 1.0)
-        return np.where(differs, jump, moved)
 
-
-def _overflowing_scores(op: GraphOp, sizes: list[Array], kind: Format) -> Array:
-    """Where a query's scores may be more than a float holds."""
-    scores = np.matmul(sizes[0], sizes[1].swapaxes(-1, -2)) * abs(op.attributes["scale"])
-    if len(sizes) > 3:
-        scores = scores + sizes[3]
-    return np.asarray((scores > kind.sum_largest).any(-1, keepdims=True))
+def held(array: Array) -> Array:
+    """An array as a run holds it: 16-bit floats as f32."""
+    is_short = array.dtype.itemsize == 2 and dtype_of(array.dtype).is_float
+    return array.astype(np.float32) if is_short else array
 
 
 def _widened(op: GraphOp, arrays: list[Array]) -> Any:
@@ -209,19 +206,26 @@ def _terms(op: GraphOp, arrays: list[Array], result: Array) -> int:
             return arrays[0].size // max(result.size, 1)
 
 
-def decomposed(module: Module) -> Module:
-    """A copy in which composites are spelt out, as compiled code computes them."""
+def decomposed(module: Module) -> tuple[Module, set[Op]]:
+    """A copy in which composites are spelt out, as compiled code computes them.
+
+    Also the casts that end what attention is spelt with: its kernel need not round there.
+    """
     from tfc.driver import clone_module
     from tfc.passes.base import PassContext, find_pass
 
     copy = clone_module(module)
     decompose, context = find_pass("decompose")(), PassContext()
     decompose.run(copy, context)
+    casts: set[Op] = set()
     for op in copy.main.body:
         if isinstance(op, Attention):
-            op.replace(op.decompose(Builder.before_op(op)))
+            (result,) = op.decompose(Builder.before_op(op))
+            if isinstance(result.producer, Cast):
+                casts.add(result.producer)
+            op.replace([result])
     decompose.run(copy, context)
-    return copy
+    return copy, casts
 
 
 @dataclass
@@ -241,7 +245,7 @@ class Oracle:
     ) -> None:
         self.outputs = outputs
         self._inputs = inputs
-        self._spelt = decomposed(module)
+        self._spelt, self._casts = decomposed(module)
         self._few: dict[str, Expected] | None = None
         self._many: dict[str, Expected] | None = None
 
@@ -270,10 +274,14 @@ class Oracle:
     def _trial(self, seed: int) -> dict[str, Array] | None:
         function = self._spelt.main
         arrays = _input_arrays(function, self._inputs)
-        run = NoisyRun(self._spelt, bind_symbols(self._spelt, function, arrays), seed)
-        run.values.update(zip(function.body.args, arrays, strict=True))
+        symbols = bind_symbols(self._spelt, function, arrays)
+        run = NoisyRun(self._spelt, symbols, seed, self._casts)
+        run.values.update(zip(function.body.args, map(held, arrays), strict=True))
         with np.errstate(all="ignore"), contextlib.suppress(TfcError):
-            return dict(zip(function.output_names, run.block(function.body), strict=True))
+            found = run.block(function.body)
+            kinds = [v.tensor.dtype.numpy for v in function.body.terminator.inputs]
+            outputs = [a.astype(k) for a, k in zip(found, kinds, strict=True)]
+            return dict(zip(function.output_names, outputs, strict=True))
         return None  # an index that rounding moved out of range
 
 

@@ -119,6 +119,3 @@ def node_text(op: t.WrapIndex, lo: Lowering) -> str:
     """The user's own names of the nodes that an op came from."""
     location = op.location if op.location.nodes else lo.kernel.location
     return ", ".join(location.nodes)
-
-
-__all__ = ["DEFINITION", "node_text", "wrap_index"]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from tfc.backends.llvm import errors, reductions, scratch, tiles, walks
 from tfc.backends.llvm.registers import Register
 from tfc.ir.core import Block, Op, Value
-from tfc.ir.errors import UnsupportedError
 from tfc.ir.expr import Expr, as_expr
 from tfc.tile import ops as t
 
@@ -302,6 +301,3 @@ def _counted(
     low, high = lo.indices.value(first), lo.indices.value(last)
     pairs = list(zip(body.kinds, carried, strict=True))
     return lo.writer.loop(low, high, 1, pairs, iteration)
-
-
-__all__ = ["UnsupportedError", "block", "loop", "store"]

@@ -208,6 +208,3 @@ def quoted(name: str) -> str:
         c if c.isalnum() and c.isascii() else f"\\{b:02X}" for c in name for b in c.encode()
     )
     return f'"{escaped}"'
-
-
-__all__ = ["KernelCode", "lower_kernel"]

@@ -10,7 +10,7 @@ from tfc.backends.llvm import dots, scratch, strided
 from tfc.backends.llvm.blocks import turns
 from tfc.backends.llvm.places import Place, stride_along
 from tfc.ir.core import Value
-from tfc.ir.expr import Dim, Expr, normal
+from tfc.ir.expr import Dim, normal
 from tfc.tile import ops as t
 
 if TYPE_CHECKING:
@@ -314,19 +314,3 @@ def _visit(
     rows, cols = (lines, chunks) if lane == 1 else (chunks, lines)
     with lo.writer.forgetting():
         visit(list(rows), list(cols))
-
-
-__all__ = [
-    "Expr",
-    "Plan",
-    "Survey",
-    "blocks",
-    "finish",
-    "free_lines",
-    "natural_lane",
-    "plan",
-    "prepare",
-    "survey",
-    "walk",
-    "walk_chunks",
-]

@@ -244,6 +244,8 @@ class _Grouping:
         shape = op.results[0].tensor.shape
         if isinstance(op, Indexing) and op.x in group.tags:
             return False
+        if not isinstance(op, View) and all(isinstance(o, View) for o in group.ops):
+            return False  # whoever reads views has a copy of them
         inner = [v for v in op.inputs if v in group.tags]
         if isinstance(op, Elementwise) and all(v.tensor.shape == shape for v in inner):
             same_layout = all(v.tensor.layout == op.results[0].tensor.layout for v in inner)
@@ -261,9 +263,14 @@ class _Grouping:
     # ---- prologues
 
     def _merge_prologues(self) -> None:
-        """Moves a group of light elementwise ops into the only group that uses it."""
+        """Moves a group of elementwise ops into the only group that uses it.
+
+        What is costly is moved only where no element is computed twice.
+        """
         for group in reversed(list(dict.fromkeys(self.group.values()))):
-            if group.kind != "map" or _is_heavy(group) or not group.ops or group.alone:
+            if group.kind != "map" or not group.ops or group.alone:
+                continue
+            if _is_heavy(group) and not _is_read_once(group):
                 continue
             if all(isinstance(op, View) for op in group.ops):
                 continue  # copied into each group that reads them
@@ -315,6 +322,13 @@ def _is_copied(op: Op | None) -> bool:
 
 def _is_heavy(group: Group) -> bool:
     return any(getattr(op, "function", "") in HEAVY for op in group.ops)
+
+
+def _is_read_once(group: Group) -> bool:
+    """Whether one op alone reads a group, and computes each element of it once."""
+    made = {v: None for o in group.ops for v in o.results}
+    uses = [user for v in made for user, _ in v.uses if user not in group.ops]
+    return len(uses) == 1 and getattr(uses[0], "hero", "") in TAKE_PROLOGUES
 
 
 def _is_indexed(group: Group, users: list[Op]) -> bool:

@@ -79,22 +79,25 @@ class _Layouts:
             if isinstance(op, MatMul) and _is_image(op)
         )
         if convolutions and 2 * fitting >= sum(work) + products:
-            self._block(convolutions)
+            self._block()
             self._return_plain()
             self._reduce_plain()
+        elif convolutions:
+            self._remark_plain(convolutions)
         for op in self.function.body:
             if isinstance(op, MatMul):
                 self._pack_product(op)
         return self.changed
 
-    def _block(self, convolutions: list[Conv]) -> None:
+    def _remark_plain(self, convolutions: list[Conv]) -> None:
+        for op in convolutions:
+            why = misfit(op) or "most of the work is in others that fit no blocks of channels"
+            self.context.remark("stays-plain", op, why)
+
+    def _block(self) -> None:
         for op in self.function.body:
-            if isinstance(op, Conv) and fits_blocks(op):
+            if isinstance(op, Conv):
                 self._block_convolution(op)
-            elif isinstance(op, Conv):
-                self.context.remark(
-                    "layout", op, "its groups of channels are no whole blocks of 16"
-                )
             elif isinstance(op, Elementwise | Pool) or _joins_blocks(op):
                 self._keep_layout(op)
 
@@ -124,7 +127,10 @@ class _Layouts:
             op.set_operand(0, plain[op.x])
 
     def _block_convolution(self, op: Conv) -> None:
-        if not self.context.allow("block-channels"):
+        if why := misfit(op):
+            self.context.remark("stays-plain", op, why)
+            return
+        if op.layout is not None or not self.context.allow("block-channels"):
             return
         self.changed = True
         op.set_attribute("layout", CHANNELS)
@@ -178,19 +184,26 @@ class _Layouts:
 
 def fits_blocks(op: Conv) -> bool:
     """Whether a direct convolution into channels in blocks of 16 computes it well."""
+    return not misfit(op)
+
+
+def misfit(op: Conv) -> str:
+    """Why a convolution does not fit blocks of channels, in words; empty if it does."""
     x, weight = op.x.tensor, op.weight.tensor
-    if x.rank != 4 or x.dtype != F32 or _constant(op.weight) is None or op.bias is not None:
-        return False
-    outputs, each = weight.shape[0], weight.shape[1]
-    channels = x.shape[1]
-    if not all(isinstance(n, int) for n in (outputs, each, channels)):
-        return False
-    assert isinstance(outputs, int) and isinstance(each, int)
+    outputs, each, channels = weight.shape[0], weight.shape[1], x.shape[1]
+    if x.rank != 4 or x.dtype != F32:
+        return f"it is over {x.rank - 2} axes of {x.dtype}; blocks are for two axes of f32"
+    if _constant(op.weight) is None:
+        return "its weight is no constant that could be packed"
+    if op.bias is not None:
+        return "its bias is no op of its own"
+    if not (isinstance(outputs, int) and isinstance(each, int) and isinstance(channels, int)):
+        return "its channels are not constant"
     if op.groups == 1:
-        return outputs >= 8 and each > 0
-    if is_depthwise(op):
-        return True
-    return each % BLOCK == 0 and outputs // op.groups % BLOCK == 0
+        return "" if outputs >= 8 and each > 0 else "its channels fill too little of a block"
+    if is_depthwise(op) or (each % BLOCK == 0 and outputs // op.groups % BLOCK == 0):
+        return ""
+    return f"its groups of channels are no whole blocks of {BLOCK}"
 
 
 def is_depthwise(op: Conv) -> bool:

@@ -20,7 +20,7 @@ from tfc.ir.core import (
 )
 from tfc.ir.expr import Dim
 from tfc.ir.types import BOOL, TensorType, Type
-from tfc.ops.base import GraphOp
+from tfc.ops.base import GraphOp, is_composite
 
 
 class Return(Op, name="return"):
@@ -156,7 +156,8 @@ class Fusion(GraphOp, name="fusion"):
     C3: no op of the region uses a value from outside.
     C4: `kind` is one of `KINDS`; a group of another kind than map holds one op that has such a
         kernel, or reductions, and no op with a kernel of another kind.
-    C5: no op of the region holds a region or has an effect.
+    C5: no op of the region holds a region, has an effect, or is a composite; attention is there
+        only as its kernel can be built.
 
     ```mlir
     func @main(%x: tensor<Sxf32>, %b: tensor<f32>) -> (%y: tensor<Sxf32>) {
@@ -186,7 +187,8 @@ class Fusion(GraphOp, name="fusion"):
         for op in self.do.walk():
             outer = [v for v in op.inputs if v not in inside and not _is_within(v, self.do)]
             self.require(not outer, "C3", f"`{op.name}` uses {outer[:1]} from outside")
-            plain = not op.regions and op.effects is Effect.NONE
+            plain = not op.regions and op.effects is Effect.NONE and not is_composite(op)
+            plain = plain and getattr(op, "has_kernel", True)
             self.require(plain, "C5", f"`{op.name}` cannot be part of a kernel")
         self._check_kind()
 

@@ -145,8 +145,11 @@ class Graph:
     # ---- values
 
     def add(self, op: Op) -> list[Value]:
-        """Inserts an op; its results are there for later ones."""
+        """Inserts an op, rarely behind a control edge; its results are there for later ones."""
+        earlier = self.block.last
         Builder(self.block).add(op)
+        if earlier is not None and self.chance(0.02):
+            op.add_after(earlier)
         self.values.extend(op.results)
         return list(op.results)
 

@@ -48,6 +48,7 @@ NOT_DRAWN = {"return", "yield", "fusion", "launch", "constant"}
 
 def draw_op(graph: Graph) -> None:
     """Adds an op; tries again where the one that was drawn finds no operands."""
+    import tests.fuzz.makers_idioms
     import tests.fuzz.makers_math
     import tests.fuzz.makers_shape
     import tests.fuzz.makers_windows  # noqa: F401
@@ -62,6 +63,7 @@ def draw_op(graph: Graph) -> None:
 
 def forgotten() -> set[str]:
     """Graph ops that no maker makes."""
+    import tests.fuzz.makers_idioms
     import tests.fuzz.makers_math
     import tests.fuzz.makers_shape
     import tests.fuzz.makers_windows  # noqa: F401

@@ -292,7 +292,7 @@ def from_nothing(g: Graph, name: str) -> Made:
 # ---- control
 
 
-@makes("if", weight=0.0)
+@makes("if", weight=0.15)
 def choice(g: Graph, name: str) -> Made:
     """Either branch is an op of a value from outside, or the value itself."""
     x = g.operand(NUMERIC)

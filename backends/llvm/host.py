@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tfc.backends.llvm.host_code import Body, Text
 from tfc.ir.core import Function, Kernel, Module, Op, SymbolRef, Value
 from tfc.ir.errors import UnsupportedError
-from tfc.ir.expr import Call, Dim, Expr, as_expr
+from tfc.ir.expr import Dim, Expr, as_expr
 from tfc.tile.interpret import kernel_symbols
 
 ERROR_DIMENSION, ERROR_MINIMUM, ERROR_MAXIMUM, ERROR_RELATION, ERROR_SIZE = 1, 2, 3, 5, 6
@@ -48,7 +49,7 @@ def emit_host(
     `constants` gives the offset of each constant in the weights, `scratch` the bytes that a task of
     a kernel needs, by the name of the kernel.
     """
-    text = _Text()
+    text = Text()
     rows = [_Host(module, f, constants, scratch, text).emit() for f in module.functions.values()]
     kernels = {
         str(o.attributes["kernel"])
@@ -82,136 +83,6 @@ def kernel_symbol(name: str) -> str:
     return f"kernel.{name}"
 
 
-class _Text:
-    """Globals and functions of the module, and its strings, each once."""
-
-    def __init__(self) -> None:
-        self.globals: list[str] = []
-        self.functions: list[str] = []
-        self._strings: dict[str, str] = {}
-
-    def string(self, text: str) -> str:
-        if not text:
-            return "null"
-        if text not in self._strings:
-            name = f"@s{len(self._strings)}"
-            data = text.encode() + b"\0"
-            escaped = "".join(
-                chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in data
-            )
-            self.globals.append(f'{name} = private constant [{len(data)} x i8] c"{escaped}"')
-            self._strings[text] = name
-        return self._strings[text]
-
-
-class _Body:
-    """The instructions of one LLVM function: straight code with early exits."""
-
-    def __init__(self) -> None:
-        self.entry: list[str] = []
-        self.lines: list[str] = []
-        self.known: dict[Expr, str] = {}
-        self.count = 0
-
-    def fresh(self, stem: str = "%t") -> str:
-        self.count += 1
-        return f"{stem}{self.count}"
-
-    def value(self, text: str) -> str:
-        name = self.fresh()
-        self.lines.append(f"  {name} = {text}")
-        return name
-
-    def do(self, text: str) -> None:
-        self.lines.append(f"  {text}")
-
-    def label(self, name: str) -> None:
-        self.lines.append(f"{name.removeprefix('%')}:")
-
-    def field(self, base: str, offset: int) -> str:
-        return self.value(f"getelementptr i8, ptr {base}, i64 {offset}") if offset else base
-
-    def load(self, kind: str, base: str, offset: int = 0) -> str:
-        return self.value(f"load {kind}, ptr {self.field(base, offset)}")
-
-    def store(self, kind: str, value: str, base: str, offset: int = 0) -> None:
-        place = self.field(base, offset)
-        self.do(f"store {kind} {value}, ptr {place}")
-
-    # ---- expressions of dimensions
-
-    def dim(self, dim: Dim) -> str:
-        """An expression in i64; symbols must be known."""
-        e = as_expr(dim)
-        value = e.constant
-        if value is not None:
-            return str(value)
-        if e not in self.known:
-            self.known[e] = self._sum(e)
-        return self.known[e]
-
-    def _sum(self, e: Expr) -> str:
-        total = ""
-        for monomial, factor in e.terms.items():
-            part = str(factor)
-            for number, atom in enumerate(monomial):
-                value = self._atom(atom)
-                first = number == 0 and factor == 1
-                part = value if first else self.value(f"mul i64 {part}, {value}")
-            total = self.value(f"add i64 {total}, {part}") if total else part
-        return total
-
-    def _atom(self, atom: str) -> str:
-        if not isinstance(atom, Call):
-            return self.known[Expr({(atom,): 1})]
-        a, b = self.dim(atom.lhs), self.dim(atom.rhs)
-        if atom.op in ("min", "max"):
-            return self.value(f"call i64 @llvm.s{atom.op}.i64(i64 {a}, i64 {b})")
-        zero = self.value(f"icmp eq i64 {b}, 0")
-        safe = self.value(f"select i1 {zero}, i64 1, i64 {b}")
-        quotient, rest = self.value(f"sdiv i64 {a}, {safe}"), self.value(f"srem i64 {a}, {safe}")
-        below = self.value(f"icmp slt i64 {rest}, 0")
-        if atom.op == "floordiv":
-            lower = self.value(f"sub i64 {quotient}, 1")
-            return self.value(f"select i1 {below}, i64 {lower}, i64 {quotient}")
-        raised = self.value(f"add i64 {rest}, {safe}")
-        return self.value(f"select i1 {below}, i64 {raised}, i64 {rest}")
-
-    def float_dim(self, e: Expr) -> str:
-        """A bound of the magnitude of an expression in double, which does not overflow."""
-        total = "0.0"
-        for monomial, factor in e.terms.items():
-            part = f"{abs(float(factor)):e}"
-            for atom in monomial:
-                if isinstance(atom, Call):
-                    value = self.float_dim(
-                        atom.lhs if atom.op in ("floordiv", "min") else atom.lhs + atom.rhs
-                    )
-                else:
-                    value = self.value(f"sitofp i64 {self._atom(atom)} to double")
-                part = self.value(f"fmul double {part}, {value}")
-            total = self.value(f"fadd double {total}, {part}")
-        return total
-
-    def refuse_unless(self, condition: str, code: int, fields: Mapping[str, str]) -> None:
-        """Fills the error and returns its code unless a condition holds."""
-        bad, good = self.fresh("%bad"), self.fresh("%good")
-        self.do(f"br i1 {condition}, label {good}, label {bad}")
-        self.label(bad)
-        self.store("i32", str(code), "%error")
-        self.store("i32", fields.get("where", "-1"), "%error", 4)
-        for name, offset in (("axis", 8), ("actual", 16), ("expected", 24)):
-            self.store("i64", fields.get(name, "0"), "%error", offset)
-        self.store("ptr", fields.get("node", "null"), "%error", 32)
-        self.do(f"ret i32 {code}")
-        self.label(good)
-
-    def text(self, signature: str) -> str:
-        return "\n".join(
-            [f"define internal i32 {signature} {{", "entry:", *self.entry, *self.lines, "}"]
-        )
-
-
 class _Host:
     """One function of the module."""
 
@@ -221,7 +92,7 @@ class _Host:
         function: Function,
         constants: Mapping[Op, int],
         scratch: Mapping[str, int],
-        text: _Text,
+        text: Text,
     ) -> None:
         self.module, self.function, self.constants, self.text = module, function, constants, text
         self.scratch = scratch
@@ -249,7 +120,7 @@ class _Host:
             ("run", self._run, "(ptr %call, ptr %error)"),
         ):
             symbol = f'@"{part}.{_escaped(name)}"'
-            body = _Body()
+            body = Body()
             write(body)
             self.text.functions.append(body.text(symbol + signature))
             parts.append(f"ptr {symbol}")
@@ -263,7 +134,7 @@ class _Host:
 
     # ---- bind
 
-    def _bind(self, b: _Body) -> None:
+    def _bind(self, b: Body) -> None:
         number = 0
         later: list[tuple[int, int, Expr, str]] = []
         for where, arg in enumerate(self.function.body.args):
@@ -291,7 +162,7 @@ class _Host:
             b.store("i64", b.known[Expr({(name,): 1})], "%symbols", 8 * i)
         b.do("ret i32 0")
 
-    def _check_range(self, b: _Body, name: str, where: int, axis: int, actual: str) -> None:
+    def _check_range(self, b: Body, name: str, where: int, axis: int, actual: str) -> None:
         info = self.module.dims.get(name)
         if info is None:
             return
@@ -303,7 +174,7 @@ class _Host:
             good = b.value(f"icmp sle i64 {actual}, {info.largest}")
             b.refuse_unless(good, ERROR_MAXIMUM, {**fields, "expected": str(info.largest)})
 
-    def _check_relations(self, b: _Body) -> None:
+    def _check_relations(self, b: Body) -> None:
         """What ops assumed of dimensions: the attribute that `entry-checks` wrote."""
         sides = self.function.attributes.get("check_sides", ())
         texts = self.function.attributes.get("check_texts", ())
@@ -315,7 +186,7 @@ class _Host:
 
     # ---- prepare
 
-    def _prepare(self, b: _Body) -> None:
+    def _prepare(self, b: Body) -> None:
         self._load_symbols(b, "%symbols")
         arena = as_expr(self._arena)
         small = b.value(f"fcmp ole double {b.float_dim(arena)}, {LARGEST_ARENA:e}")
@@ -331,13 +202,13 @@ class _Host:
         b.store("i64", b.dim(arena + self.task_memory), "%scratch")
         b.do("ret i32 0")
 
-    def _load_symbols(self, b: _Body, base: str) -> None:
+    def _load_symbols(self, b: Body, base: str) -> None:
         for i, name in enumerate(self.symbols):
             b.known[Expr({(name,): 1})] = b.load("i64", base, 8 * i)
 
     # ---- run
 
-    def _run(self, b: _Body) -> None:
+    def _run(self, b: Body) -> None:
         symbols = b.load("ptr", "%call")
         self._load_symbols(b, symbols)
         b.store("i32", "0", "%error")
@@ -416,7 +287,7 @@ class _Host:
                 found[root] = i
         return found
 
-    def _pointer(self, b: _Body, place: Place, known: dict[Place, str]) -> str:
+    def _pointer(self, b: Body, place: Place, known: dict[Place, str]) -> str:
         if place not in known:
             base = self.bases[place.base]
             if place.base in ("input", "output"):
@@ -426,7 +297,7 @@ class _Host:
         return known[place]
 
     def _launch(
-        self, b: _Body, number: int, op: Op, places: dict[Value, Place], known: dict[Place, str]
+        self, b: Body, number: int, op: Op, places: dict[Value, Place], known: dict[Place, str]
     ) -> None:
         kernel = self._kernel(op)
         buffers = [self._pointer(b, places[v], known) for v in (*op.inputs, *op.results)]
@@ -458,7 +329,7 @@ class _Host:
             slot += 1
         self._dispatch(b, number, kernel, tasks)
 
-    def _dispatch(self, b: _Body, number: int, kernel: Kernel, tasks: str) -> None:
+    def _dispatch(self, b: Body, number: int, kernel: Kernel, tasks: str) -> None:
         """Calls one task directly, several through the executor; adds up the time if asked to."""
         timed = b.value(f"icmp ne ptr {self.ticks}, null")
         start = self._clock(b, timed)
@@ -484,7 +355,7 @@ class _Host:
             b.do(f"ret i32 {code}")
             b.label(good)
 
-    def _clock(self, b: _Body, timed: str) -> str:
+    def _clock(self, b: Body, timed: str) -> str:
         yes, no = b.fresh("%clock"), b.fresh("%start")
         slot = b.fresh("%since")
         b.entry.append(f"  {slot} = alloca i64")
@@ -495,7 +366,7 @@ class _Host:
         b.label(no)
         return slot
 
-    def _add_time(self, b: _Body, number: int, timed: str, start: str) -> None:
+    def _add_time(self, b: Body, number: int, timed: str, start: str) -> None:
         yes, no = b.fresh("%stop"), b.fresh("%next")
         b.do(f"br i1 {timed}, label {yes}, label {no}")
         b.label(yes)

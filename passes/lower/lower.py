@@ -17,6 +17,7 @@ from tfc.tile.nests.schedule import (
     ContractionSchedule,
     ConvolutionSchedule,
     MapSchedule,
+    Misfit,
     RowSchedule,
     Schedule,
     WindowSchedule,
@@ -124,7 +125,10 @@ class _Lowering:
 def build(op: Fusion, name: str) -> Kernel:
     """The kernel of a group with its schedule; on a GPU it says how it wants to be launched."""
     schedule = _schedule(op)
-    kernel = _built(op, name, schedule)
+    try:
+        kernel = _built(op, name, schedule)
+    except Misfit as error:
+        raise op.error(f"the schedule {op.schedule!r} does not fit: {error}") from error
     if isinstance(schedule, GpuLaunch):
         kernel.attributes |= {"warps": schedule.warps, "stages": schedule.stages}
     return kernel
@@ -141,8 +145,6 @@ def _built(op: Fusion, name: str, schedule: Schedule) -> Kernel:
 
 
 def _schedule(op: Fusion) -> Schedule:
-    if op.kind not in SCHEDULES:
-        raise op.error(f"no kernel is of the kind {op.kind!r}", f"one of {', '.join(SCHEDULES)}")
     if not op.schedule:
         raise op.error("the group has no schedule", "run the pass `schedule` before `lower`")
     problem: TfcError | None = None

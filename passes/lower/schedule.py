@@ -289,7 +289,7 @@ def _convolution(op: Fusion, target: Target) -> Schedule:
     if groups > 1 and conv.inputs[1].tensor.shape[1] == 1:
         return WindowSchedule(_window_pixels(out, target), 16)
     each = -(-_size(out.shape[1]) // 16) * 16 // groups
-    width = _pixels(conv)
+    width = max(1, _pixels(conv))
 
     def cost(tile: tuple[int, int]) -> float:
         rows, vectors = tile

@@ -11,7 +11,7 @@ from tfc.ir.types import DType
 from tfc.tile.build import C, R
 from tfc.tile.nest import Nest, computed_in
 from tfc.tile.nests.runs import expressions_of, find_runs, join_runs, split_extent
-from tfc.tile.nests.schedule import ContractionSchedule
+from tfc.tile.nests.schedule import ContractionSchedule, check_fit
 
 
 def contraction(
@@ -91,7 +91,8 @@ def _build(
 
 def _staged_panel(nest: Nest, rhs: Value, index: list[Expr], extent: Dim) -> Value:
     """The right operand's panel of all k, transposed where it must be, in scratch."""
-    assert isinstance(extent, int), "a staged panel has a static inner extent"
+    check_fit(isinstance(extent, int), "a panel can be staged only if its depth is a number")
+    assert isinstance(extent, int)
     saved = nest.rows
     nest.tile(extent, nest.cols)
     with nest.placed(k0=R):

@@ -15,7 +15,7 @@ from tfc.ir.expr import Expr, as_expr, ceildiv, normal, symbol
 from tfc.tile.build import C, R
 from tfc.tile.nest import Nest, computed_in
 from tfc.tile.nests.runs import expressions_of, find_runs, split_extent
-from tfc.tile.nests.schedule import ConvolutionSchedule
+from tfc.tile.nests.schedule import ConvolutionSchedule, check_fit
 from tfc.tile.nests.window import Taps
 
 BLOCK = 16  # channels of a block, and of a step of the inner loop
@@ -194,7 +194,8 @@ class Convolution:
         if self.groups == 1:
             return as_expr(0)
         each = self.outputs // self.groups
-        assert each % self.schedule.channels == 0, "a block of channels lies in one group"
+        fits = each % self.schedule.channels == 0
+        check_fit(fits, f"{self.schedule.channels} channels of a tile are not of one group")
         block = symbol(self.nest.kernel.grid[0][0])
         return block // (each // self.schedule.channels) * self.channels
 

@@ -14,6 +14,7 @@ from tfc.ir.expr import Dim, Expr, as_expr, normal, product
 from tfc.tile.build import C, R
 from tfc.tile.nest import Bound, Nest, computed_in
 from tfc.tile.nests.runs import split_extent
+from tfc.tile.nests.schedule import check_fit
 from tfc.tile.nests.schedule_gpu import ImplicitProduct
 from tfc.tile.nests.window import Taps
 
@@ -51,7 +52,8 @@ class _ImplicitProduct:
         self.outputs = _in_blocks(hero, 1)
         self.channels = min(_in_blocks(weight, 1), _in_blocks(x, 1) // groups)
         each = self.outputs // groups
-        assert groups == 1 or each % schedule.channels == 0, "a tile's channels are of one group"
+        fits = groups == 1 or each % schedule.channels == 0
+        check_fit(fits, f"{schedule.channels} channels of a tile are not of one group")
 
     def build(self) -> Kernel:
         nest, schedule = self.nest, self.schedule

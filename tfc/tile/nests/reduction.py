@@ -18,7 +18,7 @@ from tfc.tile.build import C, R
 from tfc.tile.nest import Nest, computed_in, padding_bounds, physical_index
 from tfc.tile.nests.identity import identity
 from tfc.tile.nests.runs import Run, expressions_of, find_runs, join_runs, split_extent
-from tfc.tile.nests.schedule import ColumnSchedule, RowSchedule
+from tfc.tile.nests.schedule import ColumnSchedule, RowSchedule, check_fit
 
 COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 HEAVY = ("exp", "expm1", "log", "log1p", "erf", "tanh", "sigmoid", "softplus", "pow", "div")
@@ -61,10 +61,10 @@ def reduction(
     nest = Nest(name, group)
     domain = _domain(nest, reductions[0], runs)
     if isinstance(schedule, RowSchedule):
-        assert domain.innermost_reduced, "rows are reduced along the innermost axis"
+        check_fit(domain.innermost_reduced, "`stage` is for reductions of the innermost axis")
         _along_columns(nest, domain, reductions, schedule)
     else:
-        assert not domain.innermost_reduced, "the innermost axis is kept"
+        check_fit(not domain.innermost_reduced, "the innermost axis is reduced: it needs `stage`")
         _along_rows(nest, domain, reductions, schedule)
     return nest.kernel
 
@@ -144,7 +144,8 @@ def _along_columns(
 ) -> None:
     name, extent = domain.reduced[-1]
     whole = schedule.cols == 0
-    assert not whole or (isinstance(extent, int) and len(domain.reduced) == 1)
+    single = isinstance(extent, int) and len(domain.reduced) == 1
+    check_fit(single or not whole, "only rows of one axis of known size are one tile: give `cols`")
     cols = extent if whole and isinstance(extent, int) else schedule.cols
     nest.tile(schedule.rows, cols)
     _place_kept(nest, domain.kept, schedule.rows, R)

@@ -14,6 +14,16 @@ from tfc.ir.errors import TfcError
 LARGEST = 1 << 16  # of any number in a schedule: more would be no tile
 
 
+class Misfit(TfcError):
+    """A schedule, written by hand perhaps, by which the kernel cannot be built."""
+
+
+def check_fit(holds: bool, text: str) -> None:
+    """Raises Misfit unless a schedule fits what it is for."""
+    if not holds:
+        raise Misfit(text)
+
+
 @dataclass(frozen=True)
 class Schedule:
     """The base: prints and parses as comma-separated `name=value`.
@@ -115,9 +125,7 @@ class WindowSchedule(Schedule):
 
 @dataclass(frozen=True)
 class AttentionSchedule(Schedule):
-    """`queries` lie along the lanes; `keys` of a block, walked `strip` at a time."""
+    """`queries` lie along the lanes; `keys` of a block."""
 
-    MAY_BE_ZERO = ("strip",)
     queries: int = 32
     keys: int = 128
-    strip: int = 8

@@ -156,8 +156,8 @@ class Fusion(GraphOp, name="fusion"):
     C3: no op of the region uses a value from outside.
     C4: `kind` is one of `KINDS`; a group of another kind than map holds one op that has such a
         kernel, or reductions, and no op with a kernel of another kind.
-    C5: no op of the region holds a region, has an effect, or is a composite; attention is there
-        only as its kernel can be built.
+    C5: each op of the region is used there, and none holds a region, has an effect, or is a
+        composite; attention is there only as its kernel can be built.
 
     ```mlir
     func @main(%x: tensor<Sxf32>, %b: tensor<f32>) -> (%y: tensor<Sxf32>) {
@@ -190,6 +190,8 @@ class Fusion(GraphOp, name="fusion"):
             plain = not op.regions and op.effects is Effect.NONE and not is_composite(op)
             plain = plain and getattr(op, "has_kernel", True)
             self.require(plain, "C5", f"`{op.name}` cannot be part of a kernel")
+            used = op.terminator or any(v.uses for v in op.results)
+            self.require(used, "C5", f"nothing uses `{op.name}`")
         self._check_kind()
 
     def _check_kind(self) -> None:

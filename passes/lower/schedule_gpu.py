@@ -239,4 +239,4 @@ def _attention(op: Fusion, _: Gpu) -> Schedule:
     width = max(_up(_size(v.tensor.shape[-1])) for v in (key, value))
     queries = _covering(query.tensor.shape[-2], 64 if width <= 128 else 32)
     keys = _covering(key.tensor.shape[-2], max(16, min(32, STEP // width)))
-    return GpuAttention(queries, keys, 0, 8, 2)
+    return GpuAttention(queries, keys, 8, 2)

@@ -110,12 +110,13 @@ def _scaled(weights: Weights, rows: Value, scale: Array) -> Constant | None:
 
     def load() -> Array:
         factors = widen(scale).reshape(-1, *[1] * (kind.rank - 1))
-        return narrow(widen(held_array()) * factors, kind.dtype.numpy)
+        with np.errstate(all="ignore"):
+            return narrow(widen(held_array()) * factors, kind.dtype.numpy)
 
     value = held.value
     held_array = held.reference if isinstance(value, Dense) else lambda: weights.array(value.name)
     array = load()
-    if np.isfinite(held_array()).all() and not np.isfinite(array).all():
+    if (np.isfinite(held_array()) & ~np.isfinite(array)).any():
         return None
     if array.nbytes <= INLINE_BYTES or isinstance(value, Dense):
         return _constant(weights, array)

@@ -154,7 +154,7 @@ def scaled_conv(g: Graph, name: str) -> Made:
     outputs = channels if groups > 1 else outputs
     taps = g.pick([1, 1, 3])
     shape: Shape = (g.some(1, 2), channels, g.size(6), g.size(6))
-    if not g.fits(shape) or not g.fits((shape[0], outputs, *shape[2:])):
+    if 0 in shape or not g.fits(shape) or not g.fits((shape[0], outputs, *shape[2:])):
         return None
     x = g.like(F32, shape)
     weight = g.constant(g.numbers(F32, (outputs, channels // groups, taps, taps)))

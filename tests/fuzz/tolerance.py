@@ -85,22 +85,31 @@ class NoisyRun(_Run):
     """A run in which each rounding errs at random.
 
     16-bit floats are held as f32: kernels do so between the ops that they join. Every other run
-    rounds the results of each op all the same, as if no two were joined.
+    rounds the results of each op all the same, as if no two were joined. A `wide` run holds all
+    floats as f64 and does not err: so do ops that became one, which overflow later or never.
     """
 
     def __init__(
-        self, module: Module, symbols: Symbols, seed: int, casts: Collection[Op] = ()
+        self,
+        module: Module,
+        symbols: Symbols,
+        seed: int,
+        casts: Collection[Op] = (),
+        wide: bool = False,
     ) -> None:
         super().__init__(module, symbols)
         self.casts = casts
         self.generator = np.random.default_rng(seed)
-        self.rounds = seed % 2 == 0
+        self.rounds = seed % 2 == 0 and not wide
+        self.wide = wide
 
     def results(self, op: GraphOp) -> list[Array]:
         if op in self.casts and not self.rounds:
             return [self.values[op.inputs[0]]]
         found = super().results(op)
-        if op.regions or isinstance(op, View | Indexing):
+        if self.wide and isinstance(op, Cast) and op.to.is_float:
+            return [self.values[op.inputs[0]].astype(np.float64)]
+        if self.wide or op.regions or isinstance(op, View | Indexing):
             return found
         arrays = [self.values[v] for v in op.inputs]
         with np.errstate(all="ignore"):
@@ -110,7 +119,7 @@ class NoisyRun(_Run):
             ]
 
     def checked(self, op: GraphOp, value: Value, array: Array) -> Array:
-        return held(array)
+        return held(array, self.wide)
 
     def _uniform(self, shape: tuple[int, ...]) -> Array:
         return self.generator.uniform(-1, 1, shape)
@@ -156,10 +165,12 @@ class NoisyRun(_Run):
         return np.where(open_, jump, moved + self._uniform(moved.shape) * error)
 
 
-def held(array: Array) -> Array:
-    """An array as a run holds it: 16-bit floats as f32."""
-    is_short = array.dtype.itemsize == 2 and dtype_of(array.dtype).is_float
-    return array.astype(np.float32) if is_short else array
+def held(array: Array, wide: bool = False) -> Array:
+    """An array as a run holds it: 16-bit floats as f32, or all floats as f64."""
+    dtype = dtype_of(array.dtype)
+    if not dtype.is_float or (dtype.bits > 16 and not wide):
+        return array
+    return array.astype(np.float64 if wide else np.float32)
 
 
 def _widened(op: GraphOp, arrays: list[Array]) -> Any:
@@ -246,37 +257,40 @@ class Oracle:
         self.outputs = outputs
         self._inputs = inputs
         self._spelt, self._casts = decomposed(module)
-        self._few: dict[str, Expected] | None = None
-        self._many: dict[str, Expected] | None = None
+        self._known: dict[tuple[int, bool], dict[str, Expected]] = {}
 
-    def difference(self, name: str, found: Array) -> str:
-        """Where an output is wrong, in words; empty where it is right."""
-        if self._few is None:
-            self._few = self._expected(TRIALS, FACTOR)
-        if not _difference(self._few[name], found):
+    def difference(self, name: str, found: Array, wide: bool = False) -> str:
+        """Where an output is wrong, in words; empty where it is right.
+
+        `wide`: several ops may have become one that computes in f64.
+        """
+        if not _difference(self._expected(TRIALS, FACTOR, wide)[name], found):
             return ""
-        if self._many is None:
-            self._many = self._expected(MORE_TRIALS, MORE_FACTOR)
-        return _difference(self._many[name], found)
+        return _difference(self._expected(MORE_TRIALS, MORE_FACTOR, wide)[name], found)
 
     def compared(self) -> tuple[int, int]:
         """How many elements are compared, and how many there are."""
-        known = (self._few or {}).values()
+        known = list(next(iter(self._known.values()), {}).values())
         return sum(int(e.compared.sum()) for e in known), sum(e.value.size for e in known)
 
-    def _expected(self, trials: int, factor: float) -> dict[str, Expected]:
-        runs = [r for r in (self._trial(seed) for seed in range(trials)) if r is not None]
-        return {
-            name: _expected(value, [r[name] for r in runs], factor)
-            for name, value in self.outputs.items()
-        }
+    def _expected(self, trials: int, factor: float, wide: bool) -> dict[str, Expected]:
+        key = trials, wide
+        if key not in self._known:
+            runs = [self._trial(seed) for seed in range(trials)]
+            runs += [self._trial(0, wide=True)] if wide else []
+            self._known[key] = {
+                name: _expected(value, [r[name] for r in runs if r is not None], factor)
+                for name, value in self.outputs.items()
+            }
+        return self._known[key]
 
-    def _trial(self, seed: int) -> dict[str, Array] | None:
+    def _trial(self, seed: int, wide: bool = False) -> dict[str, Array] | None:
         function = self._spelt.main
         arrays = _input_arrays(function, self._inputs)
         symbols = bind_symbols(self._spelt, function, arrays)
-        run = NoisyRun(self._spelt, symbols, seed, self._casts)
-        run.values.update(zip(function.body.args, map(held, arrays), strict=True))
+        run = NoisyRun(self._spelt, symbols, seed, self._casts, wide)
+        given = (held(a, wide) for a in arrays)
+        run.values.update(zip(function.body.args, given, strict=True))
         with np.errstate(all="ignore"), contextlib.suppress(TfcError):
             found = run.block(function.body)
             kinds = [v.tensor.dtype.numpy for v in function.body.terminator.inputs]

@@ -68,3 +68,14 @@ def test_without_the_attribute_the_target_decides() -> None:
     made = kernel("norm")
     assert lanes_of(made, resolve("x86-64-v4")) == natural_lanes(made, resolve("x86-64-v4")) == 16
     assert lanes_of(made, resolve("x86-64-v2")) == 4
+
+
+def test_what_lies_along_the_grid_does_not_cut_lanes() -> None:
+    """A quotient of grid variables, as of a group of channels, is the same for a whole tile."""
+    text = """module {
+  kernel @groups(%x: buffer<1024xf32>, %y: buffer<1024xf32, out>) grid(p0 = 16) {
+    %0 = load(%x) {at = (c+256*floordiv(p0,4)+64*mod(p0,4))} : tile<1x64xf32>
+    store(%y, %0) {at = (c+64*p0)}
+  }
+}"""
+    assert natural_lanes(parse_module(text).kernels["groups"], resolve("x86-64-v4")) == 16

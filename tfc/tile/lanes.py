@@ -61,8 +61,14 @@ def _run_length(kernel: Kernel) -> int:
     for op in kernel.body.walk():
         if isinstance(op, t.Load | t.Store):
             for atom in as_expr(op.at).atoms():
-                if isinstance(atom, Call) and atom.op in ("floordiv", "mod"):
+                if isinstance(atom, Call) and _cuts_lanes(atom):
                     block = atom.rhs.constant or 1
                     power = block & -block
                     length = min(length, power) if power >= SHORTEST_RUN else length
     return length
+
+
+def _cuts_lanes(atom: Call) -> bool:
+    """Whether a quotient or remainder depends on where in the tile an element is."""
+    inside = {t.ROW, t.COLUMN}
+    return atom.op in ("floordiv", "mod") and not inside.isdisjoint(atom.lhs.symbols())

@@ -118,4 +118,4 @@ def _report(
 def node_text(op: t.WrapIndex, lo: Lowering) -> str:
     """The user's own names of the nodes that an op came from."""
     location = op.location if op.location.nodes else lo.kernel.location
-    return ", ".join(location.nodes)
+    return op.node or ", ".join(location.nodes)

@@ -41,7 +41,8 @@ class Indexing(GraphOp):
         """The index tile read at a place of the indices, and the stride of its axis in x."""
         shape = self.x.tensor.shape
         found = nest.cast(nest.pull(self.indices, place), I64)
-        wrapped = nest.wrap_index(found, shape[axis], nest.bounds(*place), str(self.location))
+        node = ", ".join(self.location.nodes)  # no place in a file: equal kernels are one
+        wrapped = nest.wrap_index(found, shape[axis], nest.bounds(*place), node)
         return wrapped, product(shape[axis + 1 :])
 
 

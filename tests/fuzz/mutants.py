@@ -18,11 +18,12 @@ import numpy as np
 from tests.farm import Outcome
 from tests.fuzz import data
 from tfc.interpret import _Run, bind_symbols
-from tfc.ir.core import Function, Module, Op
+from tfc.ir.core import Function, Module, Op, Value
 from tfc.ir.errors import TfcError, UnsupportedError
 from tfc.ir.expr import Expr, as_expr
 from tfc.ir.types import TensorType
 from tfc.ir.verifier import verify
+from tfc.ops.control import Fusion
 from tfc.passes.base import PassContext
 from tfc.passes.tile.bound_accesses import BoundAccesses
 
@@ -107,6 +108,16 @@ def check_size(module: Module, function: Function, inputs: Mapping[str, Array]) 
             raise TooLarge(f"{programs} programs")
 
 
+def _check_size(module: Module, function: Function, inputs: Mapping[str, Array]) -> None:
+    """The same of composites, spelt out too."""
+    from tests.fuzz.tolerance import decomposed
+
+    check_size(module, function, inputs)
+    if not module.kernels:
+        spelt, _ = decomposed(inlined(module))
+        check_size(spelt, spelt.functions[function.name], inputs)
+
+
 def _trips(block: Any, sizes: Mapping[str, int]) -> int:
     """How many iterations the loops of a kernel make, about."""
     total = 1
@@ -161,9 +172,24 @@ def difference(
         other = _Refilled.outputs(module, function, inputs)
         texts = (f"{n}{loosely(a, found[n], other[n])}" for n, a in wanted.items())
     else:
-        oracle = Oracle(module, inputs, wanted)
-        texts = (f"{n}{oracle.difference(n, found[n])}" for n in wanted)
+        oracle = Oracle(inlined(module), inputs, wanted)
+        texts = (f"{n}{oracle.difference(n, found[n], wide=True)}" for n in wanted)
     return next((text for text, name in zip(texts, wanted, strict=True) if text != name), "")
+
+
+def inlined(module: Module) -> Module:
+    """A copy in which the ops of groups stand in the function itself."""
+    from tfc.driver import clone_module
+
+    copy = clone_module(module)
+    for op in list(copy.main.body):
+        if isinstance(op, Fusion):
+            mapping: dict[Value, Value] = dict(zip(op.do.args, op.inputs, strict=True))
+            for inner in op.do:
+                if not inner.terminator:
+                    copy.main.body.insert(inner.clone(mapping), op)
+            op.replace([mapping[v] for v in op.do.terminator.inputs])
+    return copy
 
 
 class _Refilled(_Run):
@@ -261,7 +287,7 @@ def _check_run(module: Module, function: Function, code: Any, random: Random) ->
 
     try:
         inputs = draw_inputs(module, function, random)
-        check_size(module, function, inputs)
+        _check_size(module, function, inputs)
     except TooLarge as error:
         return "large", str(error)
     stopped = ""

@@ -245,6 +245,18 @@ class Nest(KernelBuilder):
         finally:
             self._turn = True
 
+    def zero_outside(self, tile: Value, *inside: Bound) -> Value:
+        """An operand of a dot: 0 out of bounds, as what is loaded is, also where it is a constant."""
+        if _is_loaded(tile):
+            return tile
+        mask = self.mask(inside)
+        dtype = tile.tile.dtype
+        return (
+            tile
+            if mask is None
+            else self.select(mask, tile, self.full((1, 1), zero_of(dtype), dtype))
+        )
+
     def bind(self, value: Value, index: Sequence[Expr], tile: Value) -> None:
         """Says that a value has this tile at an index, in the current scope."""
         self._memo[-1][(value, *self._simplified(index))] = tile
@@ -403,6 +415,14 @@ def _runs_along_rows(at: Expr, shape: tuple[int, int]) -> bool:
     if min(shape) == 1:
         return False
     return coefficient(at, t.ROW) == 1 and coefficient(at, t.COLUMN) not in (None, 1)
+
+
+def _is_loaded(tile: Value) -> bool:
+    """Whether a tile is read from memory, where bounds give 0."""
+    op = tile.producer
+    while isinstance(op, t.TileCast | t.Transpose):
+        op = op.x.producer
+    return isinstance(op, t.Load)
 
 
 def padding_bounds(kind: TensorType, index: Sequence[Expr]) -> list[Bound]:

@@ -132,7 +132,9 @@ class _Attention:
             }
         ):
             at = self._at(self.operands.value, symbol("k0"), f"y{self.batch + 1}")
-            v = nest.spread(nest.pull_in_place(self.operands.value, at), (self.width, keys))
+            v = nest.pull_in_place(self.operands.value, at)
+            v = nest.zero_outside(v, (as_expr(0), symbol("k0"), as_expr(self.keys)))
+            v = nest.spread(v, (self.width, keys))
         return nest.dot(v, p, acc)
 
     def _softmax_of_values(self, query: Value) -> tuple[Value, Value]:

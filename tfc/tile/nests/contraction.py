@@ -154,16 +154,17 @@ class _Product:
         """`depth` products from `start`; `whole` is the right operand's tile if it is there."""
         nest, k = self.nest, symbol("k0")
         rows, cols = acc.tile.shape
+        inside = (as_expr(0), k, as_expr(self.lhs.tensor.shape[-1]))
         nest.tile(rows, depth)
         with nest.placed(k0=start + C if depth > 1 else start):
             a = nest.pull(self.lhs, _operand_index(self.lhs, self.index, [self.index[-2], k]))
-            a = nest.spread(a, (rows, depth))
+            a = nest.spread(nest.zero_outside(a, inside), (rows, depth))
         nest.tile(depth, cols)
         b = whole
         if b is None:
             with nest.placed(k0=start + R if depth > 1 else start):
                 b = nest.pull(self.rhs, _operand_index(self.rhs, self.index, [k, self.index[-1]]))
-                b = nest.spread(b, (depth, cols))
+                b = nest.spread(nest.zero_outside(b, inside), (depth, cols))
         nest.tile(rows, cols)
         return nest.dot(nest.cast(a, self.kind), nest.cast(b, self.kind), acc)
 

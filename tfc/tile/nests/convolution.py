@@ -181,7 +181,7 @@ class Convolution:
                 nest.guarded(*([] if self.merged else [inside])),
             ):
                 a = nest.pull(self.x, [self.n, group + k, down, across])
-                a = nest.spread(a, (rows, depth))
+                a = nest.spread(nest.zero_outside(a, inside), (rows, depth))
             nest.tile(depth, cols)
             with nest.placed_inside(k0=i * depth + (R if depth > 1 else 0), k2=j):
                 b = nest.pull(self.weight, [self.o, k, kh, kw])

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from tfc.ir.core import Block, Effect, Function, Location, Module, Op, Value
+from tfc.ir.core import Effect, Function, Module, Op, Value
 from tfc.ir.expr import Dim
 from tfc.ops.base import Elementwise, GraphOp, View, is_composite
-from tfc.ops.constant import Constant, DimValue, Iota
-from tfc.ops.control import Fusion, Yield
+from tfc.ops.constant import DimValue, Iota
 from tfc.ops.indexing import Indexing
 from tfc.ops.shape import Pad
-from tfc.ops.view import Reshape
 from tfc.passes.base import Pass, PassContext, register
+from tfc.passes.graph.groups import Group, build, group_counters, is_constrained, is_free
 
 HEAVY = {"exp", "expm1", "log", "log1p", "erf", "tanh", "sigmoid", "softplus", "pow", "sin", "cos"}
 FOLLOWED_BY_VIEWS = {"contraction", "attention"}
@@ -60,24 +59,10 @@ class FusionPass(Pass):
         for function in module.functions.values():
             groups = _Grouping(function, context, self.largest).groups()
             if groups:
-                _build(function, groups)
+                build(function, groups)
                 changed = True
-            changed |= _group_counters(function)
+            changed |= group_counters(function)
         return changed
-
-
-@dataclass(eq=False)
-class Group:
-    """Ops that become one kernel. Outputs have the `shape`; the `level` is above all it uses."""
-
-    kind: str
-    shape: tuple[Dim, ...]
-    ops: list[Op] = field(default_factory=list[Op])
-    level: int = 0
-    used: bool = False
-    axes: tuple[int, ...] = ()
-    alone: bool = False  # its op has a device or control dependencies: they hold for all of it
-    tags: dict[Value, int] = field(default_factory=dict[Value, int])  # how many views lie before
 
 
 class _Grouping:
@@ -94,7 +79,7 @@ class _Grouping:
         for op in self.function.body:
             if not _is_groupable(op):
                 self._keep_apart(op)
-            elif _is_constrained(op):
+            elif is_constrained(op):
                 self._add_alone(op)
             elif isinstance(op, GraphOp) and op.hero:
                 self._add_hero(op)
@@ -115,7 +100,7 @@ class _Grouping:
         inside = [v for o in op.walk() for v in o.inputs if v.producer is None or _outer(v, op)]
         levels = [self._level_of_use(v) for v in inside]
         levels += [self._op_level(o) for o in op.after]
-        self.level[op] = max(levels, default=0) + (0 if _is_free(op) else 1)
+        self.level[op] = max(levels, default=0) + (0 if is_free(op) else 1)
 
     def _level_of_use(self, value: Value) -> int:
         if value.producer in self.group:
@@ -265,59 +250,43 @@ class _Grouping:
     def _merge_prologues(self) -> None:
         """Moves a group of elementwise ops into the only group that uses it.
 
-        What is costly is moved only where no element is computed twice.
+        What is costly is moved only where no element is computed twice; views are copied anyway.
         """
         for group in reversed(list(dict.fromkeys(self.group.values()))):
             if group.kind != "map" or not group.ops or group.alone:
                 continue
-            if _is_heavy(group) and not _is_read_once(group):
+            costly = _is_heavy(group) and not _is_read_once(group)
+            if costly or all(isinstance(op, View) for op in group.ops):
                 continue
-            if all(isinstance(op, View) for op in group.ops):
-                continue  # copied into each group that reads them
-            users = [u for o in group.ops for v in o.results for u in v.users if u not in group.ops]
-            targets = list(dict.fromkeys(self.group.get(u) for u in users))
-            if len(targets) != 1 or targets[0] is None or targets[0].kind not in TAKE_PROLOGUES:
-                continue
-            target = targets[0]
-            if target.alone:
-                continue
-            if len(target.ops) + len(group.ops) > self.largest or _is_indexed(group, users):
-                continue
-            outputs = [
-                v for o in group.ops for v in o.results if any(u not in group.ops for u in v.users)
-            ]
-            if len(outputs) != 1 or not self.context.allow("fuse-prologue"):
+            target = self._only_reader(group)
+            if target is None or not self.context.allow("fuse-prologue"):
                 continue
             for op in group.ops:
                 self.group[op] = target
             target.ops = [*group.ops, *target.ops]
             group.ops = []
 
+    def _only_reader(self, group: Group) -> Group | None:
+        """The group that alone reads a single value of another, and has room for it."""
+        values = [v for o in group.ops for v in o.results]
+        outputs = [v for v in values if any(u not in group.ops for u in v.users)]
+        users = [u for v in outputs for u in v.users if u not in group.ops]
+        readers = list(dict.fromkeys(self.group.get(u) for u in users))
+        if len(outputs) != 1 or len(readers) != 1 or _is_indexed(group, users):
+            return None
+        (reader,) = readers
+        if reader is None or reader.alone or reader.kind not in TAKE_PROLOGUES:
+            return None
+        return reader if len(reader.ops) + len(group.ops) <= self.largest else None
+
 
 def _is_groupable(op: Op) -> bool:
     """Whether an op becomes part of a kernel."""
-    if op.effects is not Effect.NONE or op.regions or op.terminator or _is_free(op):
+    if op.effects is not Effect.NONE or op.regions or op.terminator or is_free(op):
         return False
     if not isinstance(op, GraphOp) or is_composite(op):
         return False
     return bool(op.hero) or isinstance(op, Elementwise | View | Indexing | Pad | Iota | DimValue)
-
-
-def _is_constrained(op: Op) -> bool:
-    """Whether an op has a device, or control edges: others must not share its kernel."""
-    return bool(op.after or op.control_users or op.device or op.colocated)
-
-
-def _is_free(op: Op) -> bool:
-    """Whether an op costs nothing inside of a kernel: each group that reads it holds a copy."""
-    return isinstance(op, Constant) or (isinstance(op, Iota | DimValue) and not _is_constrained(op))
-
-
-def _is_copied(op: Op | None) -> bool:
-    """Whether a value of an op is computed again by each group that uses it."""
-    if isinstance(op, Constant):
-        return op.splat is not None
-    return op is not None and _is_free(op)
 
 
 def _is_heavy(group: Group) -> bool:
@@ -378,166 +347,3 @@ def _outer(value: Value, op: Op) -> bool:
         block = maker.parent
         maker = block.parent if block is not None and isinstance(block.parent, Op) else None
     return True
-
-
-# ---- the IR of groups
-
-
-def _build(function: Function, groups: list[Group]) -> None:
-    """Replaces the members of each group by one `fusion` op, and puts the ops in a right order.
-
-    Groups of views alone are copied into those that read them, and stay only where something
-    else does.
-    """
-    builder = _Builder(function, groups)
-    kept = [g for g in groups if g.ops and (g not in builder.views or builder.is_needed(g))]
-    aliases = [g for g in kept if all(_is_alias(o) for o in g.ops)]
-    for group in kept:
-        if group in aliases:
-            continue  # the same memory under another shape
-        fused, outputs = builder.make(group)
-        function.body.insert(fused, min(group.ops, key=lambda o: builder.position[o]))
-        if group.alone:
-            fused.take_place(group.ops.pop())
-            continue
-        for old, new in zip(outputs, fused.results, strict=True):
-            new.name = old.name
-            builder.replaced[old] = new
-    for old, new in builder.replaced.items():
-        old.replace_uses(new)
-    dead = sorted((o for g in groups for o in g.ops), key=lambda o: -builder.position[o])
-    for op in dead:
-        if not any(v.uses for v in op.results):
-            op.erase()
-    _sort(function.body)
-
-
-def _is_alias(op: Op) -> bool:
-    """Whether the result is the operand's memory under another shape."""
-    return isinstance(op, Reshape) and op.x.tensor.layout is None
-
-
-def _group_counters(function: Function) -> bool:
-    """Counters and sizes that are read in memory become kernels of their own; copied ones go."""
-    counters = [op for op in function.body if _is_free(op) and not isinstance(op, Constant)]
-    for op in counters:
-        if not op.result.uses:
-            op.erase()
-        else:
-            body = Block()
-            mapping: dict[Value, Value] = {}
-            body.append(op.clone(mapping))
-            body.append(Yield([mapping[op.result]]))
-            fused = Fusion([], kind="map", types=[op.result.type], do=body)
-            function.body.insert(fused, op)
-            fused.take_place(op)
-    return bool(counters)
-
-
-class _Builder:
-    def __init__(self, function: Function, groups: list[Group]) -> None:
-        self.member = {op: group for group in groups for op in group.ops}
-        self.position = {op: i for i, op in enumerate(function.body)}
-        self.views = {g for g in groups if not g.alone and all(isinstance(o, View) for o in g.ops)}
-        self.replaced: dict[Value, Value] = {}
-
-    def is_needed(self, group: Group) -> bool:
-        """Whether someone reads a group of views in memory: by index, or outside of kernels."""
-        return any(self._reads(u, v) for o in group.ops for v in o.results for u in v.users)
-
-    def _reads(self, user: Op, value: Value) -> bool:
-        group = self.member.get(user)
-        if group is None or (isinstance(user, Indexing) and user.x is value):
-            return True
-        maker = value.producer
-        assert maker is not None, "a group makes its values"
-        other = group is not self.member[maker]
-        return group in self.views and other and self.is_needed(group)
-
-    def make(self, group: Group) -> tuple[Fusion, list[Value]]:
-        """The `fusion` op of a group, not inserted yet, and the values that it replaces."""
-        ops = sorted(group.ops, key=lambda o: self.position[o])
-        inside = set(ops)
-        outputs = [v for op in ops for v in op.results if any(u not in inside for u in v.users)]
-        if group.alone:
-            outputs = list(ops[0].results)
-        if group in self.views:
-            outputs = [v for v in outputs if any(self._reads(u, v) for u in v.users)]
-        body = Block()
-        mapping: dict[Value, Value] = {}
-        inputs: list[Value] = []
-        for op in ops:
-            for value in op.inputs:
-                if value.producer not in inside:
-                    at_positions = isinstance(op, Indexing) and value is op.x
-                    self._bring(value, body, mapping, inputs, at_positions)
-        for op in ops:
-            body.append(_unconstrained(op.clone(mapping)))
-        body.append(Yield([mapping[v] for v in outputs]))
-        fused = Fusion(inputs, kind=group.kind, types=[v.type for v in outputs], do=body)
-        fused.location = Location((), ops[0].location.position).fused(*(o.location for o in ops))
-        return fused, outputs
-
-    def _bring(
-        self,
-        value: Value,
-        body: Block,
-        mapping: dict[Value, Value],
-        inputs: list[Value],
-        in_memory: bool,
-    ) -> None:
-        """Makes a value from outside available: copied if it costs nothing, else an argument."""
-        if value in mapping:
-            return
-        maker = value.producer
-        copied = _is_copied(maker) or (maker in self.member and self.member[maker] in self.views)
-        if maker is None or in_memory or not copied:
-            inputs.append(value)
-            mapping[value] = body.add_arg(value.type)
-            return
-        for operand in maker.inputs:
-            self._bring(operand, body, mapping, inputs, False)
-        body.append(_unconstrained(maker.clone(mapping)))
-
-
-def _unconstrained(op: Op) -> Op:
-    """The op without device and control edges: those are its kernel's."""
-    op.device = None
-    for before in list(op.after):
-        op.remove_after(before)
-    return op
-
-
-def _sort(block: Block) -> None:
-    """Moves ops after what they use, and else keeps their order."""
-    done: set[Op] = set()
-    order: list[Op] = []
-    for root in block:
-        stack: list[tuple[Op, bool]] = [(root, False)]
-        while stack:
-            op, ready = stack.pop()
-            if op in done:
-                continue
-            if ready:
-                done.add(op)
-                order.append(op)
-                continue
-            stack.append((op, True))
-            stack.extend((o, False) for o in reversed(_needed(op, block)) if o not in done)
-    for op in order:
-        op.detach()
-    for op in order:
-        block.append(op)
-
-
-def _needed(op: Op, block: Block) -> list[Op]:
-    """The ops of the block that must come before an op."""
-    found: list[Op] = []
-    for inner in op.walk():
-        for maker in (*(v.producer for v in inner.inputs), *inner.after):
-            while maker is not None and maker.parent is not block:
-                parent = maker.parent.parent if maker.parent else None
-                maker = parent if isinstance(parent, Op) else None
-            if maker is not None and maker is not op:
-                found.append(maker)
-    return found

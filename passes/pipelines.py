@@ -74,6 +74,7 @@ LEVELS = (O0, O1, O2, O3)
 GIVEN = (
     "prune",  # first: nobody needs to look at what never runs
     "bound-accesses",  # of the kernels that are there; those made later need it not
+    "check-groups",  # of the groups that are there; those made later fit
     "entry-checks",  # what ops assume, inside of groups too
     "decompose",  # kernels are built from primitives only
     "kernel-forms",  # the few forms that kernel builders take

@@ -246,7 +246,7 @@ class Nest(KernelBuilder):
             self._turn = True
 
     def zero_outside(self, tile: Value, *inside: Bound) -> Value:
-        """An operand of a dot: 0 out of bounds, as what is loaded is, also where it is a constant."""
+        """An operand of a dot: 0 out of bounds, as loads are, also where it is a constant."""
         if _is_loaded(tile):
             return tile
         mask = self.mask(inside)

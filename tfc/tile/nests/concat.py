@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tfc.ir.core import Block, Kernel, Value
 from tfc.ir.expr import Dim, Expr, as_expr, normal, product
@@ -61,26 +61,29 @@ def _copy(
     target = list(index)
     target[axis] = target[axis] + start
     size = min(cols, runs[-1].extent) if isinstance(runs[-1].extent, int) else cols
+
+    def write() -> None:
+        with nest.guarded(*padding_bounds(kind, index)):
+            nest.write_tile(0, target, nest.pull(part, index))
+
     nest.tile(1, max(size, 1))
+    _loops(nest, list(zip(names, (r.extent for r in runs), strict=True)), write)
 
-    def loops(level: int) -> None:
-        if level == len(runs):
-            with nest.guarded(*padding_bounds(kind, index)):
-                nest.write_tile(0, target, nest.pull(part, index))
-            return
-        last = level == len(runs) - 1
-        step = max(size, 1) if last else 1
 
-        def inner(i: Expr) -> None:
-            with (
-                nest.ranged(i, 0, runs[level].extent, step),
-                nest.placed(**{names[level]: i + (C if last and step > 1 else 0)}),
-            ):
-                loops(level + 1)
+def _loops(nest: Nest, levels: Sequence[tuple[str, Dim]], write: Callable[[], None]) -> None:
+    """Places axes at loop variables, the last of them along the columns of tiles."""
+    if not levels:
+        write()
+        return
+    (name, extent), *inner = levels
+    step = 1 if inner else nest.cols
 
-        nest.loop(0, runs[level].extent, step, [], inner)
+    def body(i: Expr) -> None:
+        place = i + (C if step > 1 else 0)
+        with nest.ranged(i, 0, extent, step), nest.placed(**{name: place}):
+            _loops(nest, inner, write)
 
-    loops(0)
+    nest.loop(0, extent, step, [], body)
 
 
 def _runs(group: Block, part: Value, axis: int, start: Dim, outer: int) -> list[Run]:

@@ -120,24 +120,9 @@ def _multiply(
     if whole is not None:
         assert isinstance(extent, int)
         return product.add(as_expr(0), extent, zero, whole)
-    if not isinstance(extent, int):
-
-        def ragged(i: Expr, acc: Value) -> list[Value]:
-            with nest.ranged(i, 0, extent, depth):
-                return [product.add(i, depth, acc)]
-
-        (acc,) = nest.loop(0, extent, depth, [zero], ragged)
-        return acc
-
-    def step(i: Expr, acc: Value) -> list[Value]:
-        with nest.ranged(i, 0, extent // depth):
-            return [product.add(i * depth, depth, acc)]
-
-    acc = zero
-    if extent >= depth:
-        (acc,) = nest.loop(0, extent // depth, 1, [zero], step)
-    rest = extent % depth
-    return product.add(as_expr(extent - rest), rest, acc) if rest else acc
+    if isinstance(extent, int):
+        return product.whole_steps(extent, depth, zero)
+    return product.ragged_steps(extent, depth, zero)
 
 
 @dataclass
@@ -149,6 +134,27 @@ class _Product:
     rhs: Value
     index: list[Expr]
     kind: DType
+
+    def whole_steps(self, extent: int, depth: int, acc: Value) -> Value:
+        """All of an inner axis of known size: what is left of the last step stands alone."""
+
+        def step(i: Expr, acc: Value) -> list[Value]:
+            with self.nest.ranged(i, 0, extent // depth):
+                return [self.add(i * depth, depth, acc)]
+
+        if extent >= depth:
+            (acc,) = self.nest.loop(0, extent // depth, 1, [acc], step)
+        rest = extent % depth
+        return self.add(as_expr(extent - rest), rest, acc) if rest else acc
+
+    def ragged_steps(self, extent: Dim, depth: int, acc: Value) -> Value:
+        """All of an inner axis of which the call knows the size: each step is bounded."""
+
+        def step(i: Expr, acc: Value) -> list[Value]:
+            with self.nest.ranged(i, 0, extent, depth):
+                return [self.add(i, depth, acc)]
+
+        return self.nest.loop(0, extent, depth, [acc], step)[0]
 
     def add(self, start: Expr, depth: int, acc: Value, whole: Value | None = None) -> Value:
         """`depth` products from `start`; `whole` is the right operand's tile if it is there."""

@@ -61,12 +61,7 @@ def pool(
 
     def fold(taps: list[Expr], carried: list[Value]) -> list[Value]:
         places = [w.place(e, k) for w, e, k in zip(windows, index[2:], taps, strict=True)]
-        inside = [(as_expr(0), e, as_expr(w.size)) for w, e in zip(windows, places, strict=True)]
-        with nest.guarded(*inside):
-            element = nest.pull(x, [*index[:2], *places])
-        mask = nest.mask(inside)
-        if mask is not None:
-            element = nest.select(mask, element, nest.full((1, 1), start, kind))
+        element = _element(nest, x, [*index[:2], *places], windows, start)
         out = [nest.map(COMBINE[function], carried[0], nest.spread(element, shape))]
         if counted is not None:
             out.append(_count(nest, carried[1], places, windows, counted, shape))
@@ -76,6 +71,19 @@ def pool(
     total = done[0] if counted is None else nest.map("div", done[0], done[1])
     nest.finish(hero, index, total)
     return nest.kernel
+
+
+def _element(
+    nest: Nest, x: Value, index: list[Expr], windows: Sequence[Taps], outside: float
+) -> Value:
+    """The elements of x at an index that may lie outside of it: there they are a number."""
+    inside = [(as_expr(0), e, as_expr(w.size)) for w, e in zip(windows, index[2:], strict=True)]
+    with nest.guarded(*inside):
+        element = nest.pull(x, index)
+    mask = nest.mask(inside)
+    if mask is None:
+        return element
+    return nest.select(mask, element, nest.full((1, 1), outside, element.tile.dtype))
 
 
 def _count(
@@ -123,12 +131,7 @@ def convolution_by_windows(
         places = {"k0": taps[0]} | {f"k{i + 1}": k for i, k in enumerate(taps[1:])}
         with nest.placed_inside(**places):
             at = [w.place(e, k) for w, e, k in zip(windows, index[2:], taps_of, strict=True)]
-            inside = [(as_expr(0), e, as_expr(w.size)) for w, e in zip(windows, at, strict=True)]
-            with nest.guarded(*inside):
-                element = nest.pull(x, [index[0], first + channel, *at])
-            mask = nest.mask(inside)
-            if mask is not None:
-                element = nest.select(mask, element, nest.full((1, 1), 0, kind))
+            element = _element(nest, x, [index[0], first + channel, *at], windows, 0)
             factor = nest.pull(weight, [index[1], channel, *taps_of])
             return [nest.spread(nest.multiply_add(factor, element, carried[0]), shape)]
 

@@ -11,6 +11,7 @@ from tfc.ir.types import F32, Layout, TensorType
 from tfc.ops.base import Elementwise
 from tfc.ops.constant import Constant
 from tfc.ops.convolution import Conv, Pool
+from tfc.ops.indexing import Indexing
 from tfc.ops.linalg import MatMul
 from tfc.ops.reduction import ArgReduction, PrimitiveReduction
 from tfc.ops.shape import Concat
@@ -81,7 +82,7 @@ class _Layouts:
         if convolutions and 2 * fitting >= sum(work) + products:
             self._block()
             self._return_plain()
-            self._reduce_plain()
+            self._read_plain()
         elif convolutions:
             self._remark_plain(convolutions)
         for op in self.function.body:
@@ -113,18 +114,16 @@ class _Layouts:
                     plain.name = value.name
                     reader.set_operand(index, plain)
 
-    def _reduce_plain(self) -> None:
-        """What is reduced along the channels lies plain: blocks are padded."""
+    def _read_plain(self) -> None:
+        """What is reduced along the channels, or read at computed places, lies plain."""
         plain: dict[Value, Value] = {}
         for op in self.function.body:
-            if not isinstance(op, PrimitiveReduction | ArgReduction):
+            if not _needs_plain(op):
                 continue
-            layout, axes = op.x.tensor.layout, op.folding().axes
-            if layout is None or not set(layout.blocks) & set(axes):
-                continue
-            if op.x not in plain:
-                plain[op.x] = Builder.before_op(op).value(Reshape(op.x, op.x.tensor.shape))
-            op.set_operand(0, plain[op.x])
+            x = op.inputs[0]
+            if x not in plain:
+                plain[x] = Builder.before_op(op).value(Reshape(x, x.tensor.shape))
+            op.set_operand(0, plain[x])
 
     def _block_convolution(self, op: Conv) -> None:
         if why := misfit(op):
@@ -239,6 +238,16 @@ def _is_image(op: MatMul) -> bool:
     """Whether a product came from a 1x1 convolution."""
     producer = op.b.producer
     return isinstance(producer, Reshape) and producer.x.tensor.rank >= 3 and op.b.tensor.rank == 4
+
+
+def _needs_plain(op: Op) -> bool:
+    """Whether an op cannot read the blocks of its first operand: they are padded."""
+    layout = op.inputs[0].tensor.layout if op.inputs else None
+    if layout is None:
+        return False
+    if isinstance(op, PrimitiveReduction | ArgReduction):
+        return not set(layout.blocks).isdisjoint(op.folding().axes)
+    return isinstance(op, Indexing)
 
 
 def _joins_blocks(op: Op) -> bool:

@@ -172,16 +172,16 @@ class Convolution:
         k, kh, kw = symbol("k0"), symbol("k1"), symbol("k2")
         across = self.horizontal.place(self.ow, kw)
         down = self.vertical.place(self.oh, kh)
-        inside = (as_expr(0), across, as_expr(self.horizontal.size))
+        inside = [] if self.merged else [(as_expr(0), across, as_expr(self.horizontal.size))]
         group = self._group_channels()
         with nest.ranged(j, 0, self.horizontal.taps), nest.ranged(i, 0, self.steps):
             nest.tile(rows, depth)
             with (
                 nest.placed_inside(k0=i * depth + (C if depth > 1 else 0), k2=j),
-                nest.guarded(*([] if self.merged else [inside])),
+                nest.guarded(*inside),
             ):
                 a = nest.pull(self.x, [self.n, group + k, down, across])
-                a = nest.spread(nest.zero_outside(a, inside), (rows, depth))
+                a = nest.spread(nest.zero_outside(a, *inside), (rows, depth))
             nest.tile(depth, cols)
             with nest.placed_inside(k0=i * depth + (R if depth > 1 else 0), k2=j):
                 b = nest.pull(self.weight, [self.o, k, kh, kw])

@@ -171,7 +171,7 @@ def difference(
     from tests.fuzz.tolerance import Oracle
 
     if module.kernels:
-        others = [_Moved.outputs(module, function, inputs, seed) for seed in range(6)]
+        others = [_Moved.outputs(module, function, inputs, seed) for seed in range(12)]
         texts = (f"{n}{loosely(a, found[n], [o[n] for o in others])}" for n, a in wanted.items())
     else:
         oracle = Oracle(inlined(module), inputs, wanted)

@@ -78,7 +78,7 @@ def broadcastable(random: Random, dims: list[Dim]) -> list[Dim]:
 # ---- elementwise
 
 
-@seeded(8)
+@seeded(6)
 def test_elementwise(seed: int) -> None:
     """Chains over broadcast operands, in every element type."""
     random = Random(seed)
@@ -95,7 +95,7 @@ def test_elementwise(seed: int) -> None:
     group(random, "map", kinds, body).check(*MAPS)
 
 
-@seeded(8)
+@seeded(6)
 def test_casts(seed: int) -> None:
     random = Random(seed)
     into = random.choice((*NUMBERS, BOOL))
@@ -142,7 +142,7 @@ def _slice(random: Random, x: Value) -> view.Slice:
     return view.Slice(x, *(tuple(b[i] for b in bounds) for i in range(3)))  # type: ignore[arg-type]
 
 
-@seeded(20)
+@seeded(10)
 def test_views(seed: int) -> None:
     """Moves cost no buffer of their own, in front of an op and behind it."""
     random = Random(seed)
@@ -155,7 +155,7 @@ def test_views(seed: int) -> None:
     group(random, "map", kinds, body).check(*MAPS)
 
 
-@seeded(8)
+@seeded(6)
 def test_layouts(seed: int) -> None:
     """From plain to blocks of channels and back, with channels that fill no block."""
     random = Random(seed)
@@ -169,7 +169,7 @@ def test_layouts(seed: int) -> None:
     group(random, "map", kinds, body).check(MapSchedule(2, 16), MapSchedule(1, 64))
 
 
-@seeded(8)
+@seeded(6)
 def test_gather(seed: int) -> None:
     random = Random(seed)
     size, dims = random.choice((1, 4, 6)), shape(random, 2, (1, 2, 5))
@@ -215,7 +215,7 @@ def reducible(random: Random) -> tuple[list[Dim], tuple[int, ...]]:
     return dims, axes
 
 
-@seeded(20)
+@seeded(10)
 def test_reductions(seed: int) -> None:
     """Two reductions over the same axes, and an op of the full shape behind them."""
     random = Random(seed)
@@ -237,7 +237,7 @@ def test_reductions(seed: int) -> None:
     made.check(*reduction_schedules(made, axes, len(dims), whole))
 
 
-@seeded(8)
+@seeded(6)
 def test_reductions_of_nothing(seed: int) -> None:
     """A sum of no elements is 0, a product 1; no results where a kept axis is empty."""
     random = Random(seed)
@@ -251,7 +251,7 @@ def test_reductions_of_nothing(seed: int) -> None:
     made.check(*reduction_schedules(made, axes, len(dims), False))
 
 
-@seeded(8)
+@seeded(6)
 def test_positions_of_the_largest_and_smallest(seed: int) -> None:
     random = Random(seed)
     dims = shape(random, random.randrange(1, 4), (2, 3, 5, 20))
@@ -296,7 +296,7 @@ TILES = [
 ]
 
 
-@seeded(20)
+@seeded(10)
 def test_contractions(seed: int) -> None:
     """Batches that broadcast, ragged tiles, an epilogue, in every element type."""
     random = Random(seed)
@@ -360,7 +360,7 @@ DIRECT = [
 ]
 
 
-@seeded(14)
+@seeded(7)
 def test_direct_convolutions(seed: int) -> None:
     """Channels in blocks of 16, from blocks or from a few plain channels; bias and residual."""
     random = Random(seed)
@@ -404,7 +404,7 @@ def test_pointwise_convolutions_run_over_the_rows_of_the_image(size: Any) -> Non
         made.check(*DIRECT)
 
 
-@seeded(14)
+@seeded(7)
 def test_convolutions_by_windows(seed: int) -> None:
     """Any number of axes, groups and element types; depthwise on channels in blocks too."""
     random = Random(seed)
@@ -438,7 +438,7 @@ def test_convolutions_by_windows(seed: int) -> None:
 # ---- pools
 
 
-@seeded(16)
+@seeded(8)
 def test_pools(seed: int) -> None:
     random = Random(seed)
     blocked = random.random() < 0.5
@@ -474,7 +474,7 @@ def test_a_pool_of_an_empty_batch() -> None:
 # ---- attention
 
 
-@seeded(14)
+@seeded(7)
 def test_attention(seed: int) -> None:
     """All keys at once or in blocks, masks of every rank, axes in front that broadcast."""
     random = Random(seed)
@@ -521,7 +521,7 @@ def test_attention_with_masked_keys_and_merged_heads() -> None:
 # ---- concat and scan
 
 
-@seeded(8)
+@seeded(6)
 def test_concat(seed: int) -> None:
     random = Random(seed)
     dims = shape(random, random.randrange(1, 4), (1, 2, 5, S))
@@ -539,12 +539,9 @@ def test_concat(seed: int) -> None:
     made.check(MapSchedule(1, 1), MapSchedule(1, 8), MapSchedule(1, 64))
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("channels", [16, 20])
+@pytest.mark.parametrize(("axis", "channels"), [(0, 16), (0, 20), (1, 16), (2, 16), (2, 20)])
 def test_concat_of_blocked_tensors(axis: int, channels: int) -> None:
     """Along the channels the parts are whole blocks."""
-    if axis == 1 and channels % 16:
-        pytest.skip("the layout pass leaves such parts plain")
     kinds = [typed(F32, 2, channels, 3, 4, layout=CHANNELS) for _ in range(2)]
 
     def body(b: Builder, *parts: Value) -> Value:
@@ -554,7 +551,7 @@ def test_concat_of_blocked_tensors(axis: int, channels: int) -> None:
     made.check(MapSchedule(1, 16), MapSchedule(1, 64))
 
 
-@seeded(8)
+@seeded(6)
 def test_concat_within_an_elementwise_kernel(seed: int) -> None:
     random = Random(seed)
     kinds = [typed(F32, 3, n, 4) for n in (2, T, 1)]
@@ -566,7 +563,7 @@ def test_concat_within_an_elementwise_kernel(seed: int) -> None:
     group(random, "map", kinds, body).check(*MAPS)
 
 
-@seeded(8)
+@seeded(6)
 def test_running_sums(seed: int) -> None:
     random = Random(seed)
     dims = shape(random, random.randrange(1, 4), (1, 2, 5, 7, S, 0))

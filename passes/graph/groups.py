@@ -54,10 +54,9 @@ def build(function: Function, groups: list[Group]) -> None:
     """
     builder = _Builder(function, groups)
     kept = [g for g in groups if g.ops and (g not in builder.views or builder.is_needed(g))]
-    aliases = [g for g in kept if all(_is_alias(o) for o in g.ops)]
     for group in kept:
-        if group in aliases:
-            continue  # the same memory under another shape
+        if is_alias(group):
+            continue
         fused, outputs = builder.make(group)
         function.body.insert(fused, min(group.ops, key=lambda o: builder.position[o]))
         if group.alone:
@@ -75,9 +74,9 @@ def build(function: Function, groups: list[Group]) -> None:
     _sort(function.body)
 
 
-def _is_alias(op: Op) -> bool:
-    """Whether the result is the operand's memory under another shape."""
-    return isinstance(op, Reshape) and op.x.tensor.layout is None
+def is_alias(group: Group) -> bool:
+    """Whether the results are the operand's memory under other shapes."""
+    return all(isinstance(o, Reshape) and o.x.tensor.layout is None for o in group.ops)
 
 
 def group_counters(function: Function) -> bool:
@@ -114,8 +113,10 @@ class _Builder:
             return True
         maker = value.producer
         assert maker is not None, "a group makes its values"
-        other = group is not self.member[maker]
-        return group in self.views and other and self.is_needed(group)
+        if group is self.member[maker]:
+            return False
+        # What only gives memory another shape is no kernel, which could hold a copy.
+        return self.is_needed(group) if group in self.views else is_alias(group)
 
     def make(self, group: Group) -> tuple[Fusion, list[Value]]:
         """The `fusion` op of a group, not inserted yet, and the values that it replaces."""

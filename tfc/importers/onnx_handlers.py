@@ -6,13 +6,17 @@ from importlib import import_module
 
 MODULES = (
     "activation",
+    "composed",
     "control",
+    "einsum",
     "elementwise",
     "linalg",
     "neural",
+    "quantized",
     "reduction",
     "shape",
     "tensor",
+    "transposed",
 )
 
 

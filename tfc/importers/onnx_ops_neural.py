@@ -66,7 +66,11 @@ def _same_padding(n: Context, size: Dim, stride: int, reach: int) -> int:
 
 @importer("Conv", 1, 11, 22)
 def _(n: Context) -> Value:
-    x, weight = n.value(0), n.value(1)
+    return convolution(n, n.value(0), n.value(1), n.optional(2))
+
+
+def convolution(n: Context, x: Value, weight: Value, bias: Value | None) -> Value:
+    """A convolution with the windows of a node."""
     n.require(x.tensor.rank >= 3, f"{x.tensor} has no spatial axis")
     n.require(weight.tensor.rank == x.tensor.rank, f"the weight is {weight.tensor}")
     kernel = _kernel(n, weight.tensor.shape[2:])
@@ -75,7 +79,7 @@ def _(n: Context) -> Value:
         "conv",
         x,
         weight,
-        n.optional(2),
+        bias,
         strides=found.strides,
         low_pads=found.low,
         high_pads=found.high,
@@ -112,6 +116,30 @@ def _(n: Context) -> Value:
 
 
 def _pool(n: Context, op: str, dilates: bool, ceils: bool, **more: bool) -> Value:
+    found = pool_windows(n, dilates=dilates, ceils=ceils)
+    return n.make(
+        op,
+        n.value(0),
+        kernel=found.kernel,
+        strides=found.windows.strides,
+        low_pads=found.windows.low,
+        high_pads=found.windows.high,
+        dilations=found.windows.dilations,
+        overhang=found.overhang if any(found.overhang) else (),
+        **more,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PoolWindows:
+    """The windows of a pool: their sizes, how they lie, how far the last one reaches out."""
+
+    kernel: tuple[int, ...]
+    windows: Windows
+    overhang: tuple[int, ...]
+
+
+def pool_windows(n: Context, *, dilates: bool, ceils: bool) -> PoolWindows:
     x = n.value(0)
     n.require(x.tensor.rank >= 3, f"{x.tensor} has no spatial axis")
     sizes, kernel = x.tensor.shape[2:], n.ints("kernel_shape")
@@ -119,18 +147,8 @@ def _pool(n: Context, op: str, dilates: bool, ceils: bool, **more: bool) -> Valu
     n.require(all(k > 0 for k in kernel), f"kernel_shape is {list(kernel)}")
     found = windows(n, kernel, sizes, dilates)
     rounds_up = ceils and n.flag("ceil_mode") and n.string("auto_pad", "NOTSET") == "NOTSET"
-    overhang = _overhangs(n, sizes, kernel, found) if rounds_up else ()
-    return n.make(
-        op,
-        x,
-        kernel=kernel,
-        strides=found.strides,
-        low_pads=found.low,
-        high_pads=found.high,
-        dilations=found.dilations,
-        overhang=overhang if any(overhang) else (),
-        **more,
-    )
+    overhang = _overhangs(n, sizes, kernel, found) if rounds_up else (0,) * len(kernel)
+    return PoolWindows(kernel, found, overhang)
 
 
 def _overhangs(

@@ -154,9 +154,17 @@ def _(n: Context) -> Value:
 @importer("SpaceToDepth", 1, 13, 28)
 def _(n: Context) -> Value:
     mode = n.string("mode", "DCR") if n.version >= 28 else "DCR"
-    if mode != "DCR":
-        raise n.unsupported(f"mode {mode} is not supported, only DCR")
-    return n.make("space_to_depth", n.value(0), block=n.int("blocksize"))
+    n.require(mode in ("DCR", "CRD"), f"mode {mode} is not DCR or CRD")
+    x, block = n.value(0), n.int("blocksize")
+    found = n.make("space_to_depth", x, block=block)
+    if mode == "DCR":
+        return found
+    # The channels of one place of a block lie together: blocks become the inner axis.
+    batch, channels, *sizes = found.tensor.shape
+    each = x.tensor.shape[1]
+    split = n.make("reshape", found, shape=(batch, block * block, each, *sizes))
+    turned = n.make("transpose", split, permutation=(0, 2, 1, *range(3, 3 + len(sizes))))
+    return n.make("reshape", turned, shape=(batch, channels, *sizes))
 
 
 @importer("Trilu", 14)

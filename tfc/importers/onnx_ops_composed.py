@@ -21,11 +21,12 @@ def _(n: Context) -> Value:
 # ---- Lp pools
 
 
-@importer("LpPool", 1, 2, 11, 18, 22)
+@importer("LpPool", 2, 11, 18, 22)
 def _(n: Context) -> Value:
     """The sum of |x|^p over each window, to the power 1/p."""
     x = n.value(0)
-    p = n.int("p", 2) if n.version >= 2 else n.float("p", 2.0)
+    p = n.int("p", 2)
+    n.require(p > 0, f"p is {p}")
     found = pool_windows(n, dilates=n.version >= 18, ceils=n.version >= 18)
     channels = x.tensor.shape[1]
     if not isinstance(channels, int) or channels == 0:
@@ -35,7 +36,7 @@ def _(n: Context) -> Value:
     high = [h + o for h, o in zip(found.windows.high, found.overhang, strict=True)]
     total = n.make(
         "conv",
-        _power(n, n.make("abs", x), float(p)),
+        _power(n, n.make("abs", x), p),
         ones,
         None,
         strides=found.windows.strides,
@@ -53,12 +54,13 @@ def _power(n: Context, x: Value, exponent: float) -> Value:
     return n.make("pow", x, n.scalar(exponent, x.tensor.dtype))
 
 
-@importer("GlobalLpPool", 1, 2, 22)
+@importer("GlobalLpPool", 2, 22)
 def _(n: Context) -> Value:
     x = n.value(0)
-    p = n.int("p", 2) if n.version >= 2 else n.float("p", 2.0)
+    p = n.int("p", 2)
+    n.require(p > 0, f"p is {p}")
     axes = tuple(range(2, x.tensor.rank))
-    powers = _power(n, n.make("abs", x), float(p))
+    powers = _power(n, n.make("abs", x), p)
     return _power(n, n.make("reduce_sum", powers, axes=axes, keepdims=True), 1 / p)
 
 

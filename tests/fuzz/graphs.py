@@ -327,10 +327,14 @@ def _bind_symbols(graph: Graph) -> None:
 def _all_data(graph: Graph) -> list[Data]:
     runs = [(0, "usual"), (0, "edges"), (0, "ties")]
     runs += [(i, graph.pick(data.KINDS)) for i in range(1, len(graph.bindings))]
-    return [_data(graph, binding, kind) for binding, kind in runs]
+    found = [_data(graph, binding, kind) for binding, kind in runs]
+    if graph.ranges and graph.chance(0.4):
+        found.append(_data(graph, 0, "usual", beyond=3))
+    return found
 
 
-def _data(graph: Graph, binding: int, kind: str) -> Data:
+def _data(graph: Graph, binding: int, kind: str, beyond: int = 0) -> Data:
+    """The inputs by a binding; indices may be `beyond` their ranges by so much."""
     symbols, generator = graph.bindings[binding], graph.generator()
     inputs: dict[str, Array] = {}
     for arg in graph.block.args:
@@ -340,7 +344,9 @@ def _data(graph: Graph, binding: int, kind: str) -> Data:
         if limits is None:
             inputs[arg.name] = data.draw(generator, tensor.dtype, shape, kind)
             continue
-        size, below = graph.at(limits.size, binding), graph.at(limits.below, binding)
+        size = graph.at(limits.size, binding) + beyond
+        below = graph.at(limits.below, binding) + beyond
         inputs[arg.name] = data.indices(generator, tensor.dtype, shape, size, below)
     bound = ", ".join(f"{s}={n}" for s, n in symbols.items())
-    return Data(f"{kind} data{' with ' if bound else ''}{bound}", dict(symbols), inputs)
+    label = f"{'wild ' if beyond else ''}{kind} data{' with ' if bound else ''}{bound}"
+    return Data(label, dict(symbols), inputs)

@@ -19,6 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.farm import Outcome
 from tests.fuzz.mutants import check_module, compile_here
 from tests.fuzz.mutations import mutate_bytes, mutate_message
+from tests.importers.test_families import EXAMPLES, model_of
 from tfc.importers.onnx_registry import HANDLERS
 
 F32, I64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -45,6 +46,7 @@ def seeds() -> list[tuple[str, bytes]]:
     made = (_shapes, _branches, _functions, _external, _transformer, _integers)
     own = [(make.__name__.strip("_"), make().SerializeToString()) for make in made]
     found += own * 5
+    found += [(e.name, model_of(e).SerializeToString()) for e in EXAMPLES]
     if MINILM.exists():
         found.append(("minilm", _minilm()))
     return found

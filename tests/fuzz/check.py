@@ -171,6 +171,18 @@ def check_alone(checked: Checked) -> None:
             checked.interpreted(f"{entry} alone", module)
 
 
+def check_bound(checked: Checked) -> None:
+    """The graph with numbers in the place of its symbols, as `--dim` puts them there."""
+    if not checked.runs or not checked.runs[0].data.symbols:
+        return
+    symbols = checked.runs[0].data.symbols
+    entry = 'bind-dims{dims="' + "+".join(f"{n}:{v}" for n, v in symbols.items()) + '"}'
+    module = clone_module(checked.case.module)
+    if transformed(checked, module, entry, "bind-dims alone", PassContext()):
+        runs = [r for r in checked.runs if r.data.symbols == symbols]
+        checked.interpreted("bind-dims alone", module, runs)
+
+
 def check_pipeline(checked: Checked, level: int, target: str) -> None:
     """Each pass of a level, and those that make kernels, one after another."""
     module = clone_module(checked.case.module)

@@ -22,6 +22,7 @@ from tests.fuzz.check import (
     Checked,
     Failure,
     check_alone,
+    check_bound,
     check_compiled,
     check_pipeline,
     check_text,
@@ -98,6 +99,7 @@ def _run_stage(checked: Checked, stage: str, target: str) -> None:
         check_text(checked)
     elif stage.endswith(" alone"):
         check_alone(checked)
+        check_bound(checked)
     elif (level := _level(stage)) is not None and stage.split()[-1] in LEVEL_STAGES:
         check_pipeline(checked, level, target)
     else:

@@ -164,7 +164,13 @@ def _minimise(failures: list[dict[str, Any]], options: argparse.Namespace) -> No
 
 def _worker(options: argparse.Namespace) -> int:
     import tfc.ops  # registers the ops  # noqa: F401
-    from tests.fuzz.check import Checked, check_alone, check_pipeline, check_text
+    from tests.fuzz.check import (
+        Checked,
+        check_alone,
+        check_bound,
+        check_pipeline,
+        check_text,
+    )
     from tests.fuzz.graphs import generate
 
     stages = options.stages.split(",")
@@ -174,6 +180,7 @@ def _worker(options: argparse.Namespace) -> int:
         if "passes" in stages:
             check_text(checked)
             check_alone(checked)
+            check_bound(checked)
             for level in LEVELS if checked.case.seed % 4 == 0 else LEVELS[1:]:
                 check_pipeline(checked, level, options.targets)
     if "compiled" in stages:

@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 import tfc.ops  # registers the ops  # noqa: F401
-from tests.fuzz.check import Checked, check_alone, check_compiled, check_pipeline, check_text
+from tests.fuzz.check import (
+    Checked,
+    check_alone,
+    check_bound,
+    check_compiled,
+    check_pipeline,
+    check_text,
+)
 from tests.fuzz.graphs import generate
 from tests.fuzz.makers import forgotten
 from tfc.ir.verifier import verify
@@ -50,6 +57,7 @@ def test_passes_keep_the_result() -> None:
     for checked in cases():
         check_text(checked)
         check_alone(checked)
+        check_bound(checked)
     for checked in cases()[::6]:
         check_pipeline(checked, 3, "x86-64-v3")
     assert not wrong()

@@ -230,13 +230,18 @@ def check_compiled(checked: Sequence[Checked], level: int, target: str, path: Pa
     if not checked:
         return
     compile_module(merged([c.case for c in checked]), path, target=target, opt_level=level)
-    with load(path, threads=2) as bundle:
+    with load(path, threads=2) as bundle, load(path, threads=1) as single:
         for one in checked:
-            run_compiled(one, bundle.functions[function_name(one.case)], f"-O{level} {target}")
+            name = function_name(one.case)
+            functions = bundle.functions[name], single.functions[name]
+            run_compiled(one, *functions, f"-O{level} {target}")
 
 
-def run_compiled(checked: Checked, function: Any, stage: str) -> None:
-    """Runs the code of a case; stops at the first wrong result."""
+def run_compiled(checked: Checked, function: Any, single: Any, stage: str) -> None:
+    """Runs the code of a case; stops at the first wrong result.
+
+    On one thread, as `single`, it must give the same bits.
+    """
     from tfc.runtime.errors import InputError, RunError
 
     for data in checked.case.data:
@@ -253,4 +258,8 @@ def run_compiled(checked: Checked, function: Any, stage: str) -> None:
             checked.fail(stage, data.label, f"not refused: {checked.refused[data.label]}")
             return
         if run is not None and not checked.compare(stage, run, outputs):
+            return
+        alone = single.run(data.inputs)
+        if any(outputs[n].tobytes() != alone[n].tobytes() for n in outputs):
+            checked.fail(stage, data.label, "other bits on one thread")
             return

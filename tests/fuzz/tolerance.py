@@ -160,7 +160,7 @@ class NoisyRun(_Run):
         size = np.asarray(_widened(bare, finite))
         terms = _terms(op, arrays, moved)
         error = kind.sum_epsilon * (1 + 0.5 * np.sqrt(terms)) * np.maximum(size, kind.normal)
-        jump = np.where(self.generator.random(moved.shape) < 0.5, np.nan, 1.0)
+        jump = self.generator.choice([np.nan, 1.0, -1.0], moved.shape)
         open_ = size * (terms if op.name == "average_pool" else 1) > kind.sum_largest * self.room
         if op.name == "conv":
             open_ = open_ | _pads_infinities(bare, arrays)

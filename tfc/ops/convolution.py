@@ -134,8 +134,9 @@ def gather_windows(x: Array, windows: Sequence[Window], fill: float | int) -> Ar
 class Conv(Windowed, name="conv"):
     """A convolution (in truth a correlation): N, C, ... by O, C/groups, ... gives N, O, ...
 
-    Group g of the output's channels sees only group g of the input's. Padding holds zeros. `layout`
-    is the result's layout in memory, which a pass chooses.
+    Group g of the output's channels sees only group g of the input's. Padding holds zeros, whose
+    product with a weight that is NaN or infinite may be left out. `layout` is the result's layout
+    in memory, which a pass chooses.
 
     C1: the operands hold numbers of one element type.
     C2: x has 1 to 3 spatial axes; weight has the same rank as x.

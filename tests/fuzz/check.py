@@ -125,19 +125,20 @@ class Checked:
         return True
 
 
-def check_text(checked: Checked) -> None:
-    """The graph prints, parses, and is the same."""
+def check_text(checked: Checked, module: Module | None = None, stage: str = "text") -> None:
+    """A module, else the graph, prints, parses, and is the same."""
     from tfc.text.parse import parse_module
     from tfc.text.print import print_module
 
-    text = print_module(checked.case.module)
+    module = module or checked.case.module
+    text = print_module(module)
     try:
-        again = print_module(parse_module(text, weights=checked.case.module.weights))
+        again = print_module(parse_module(text, weights=module.weights))
     except TfcError as error:
-        checked.fail("text", "", str(error))
+        checked.fail(stage, "", str(error))
         return
     if again != text:
-        checked.fail("text", "", "it is another text when parsed and printed")
+        checked.fail(stage, "", "it is another text when parsed and printed")
 
 
 def transformed(
@@ -195,6 +196,8 @@ def check_pipeline(checked: Checked, level: int, target: str) -> None:
         runs = checked.runs[:1] if entry in MOVERS else checked.runs
         if changed and not checked.interpreted(stage, module, runs):
             return
+        if entry in ("fusion", "unroll"):
+            check_text(checked, module, f"text after {stage}")
 
 
 # ---- compiled code

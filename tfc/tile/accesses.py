@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import islice, product
 
 from tfc.ir.core import Block, Kernel, Op, Value
 from tfc.ir.errors import TfcError
@@ -89,18 +89,20 @@ def _parts(e: Expr, function: str) -> list[Expr]:
 
 def is_inside(access: Access) -> bool:
     """Whether an access is proved to stay inside of its buffer."""
-    position = _position(access)
-    if position is None:
+    found = _position(access)
+    if found is None:
         return False
-    at, ranges = position
+    at, ranges = found
     bounds: list[tuple[object, ...]] = [*t.bounds(access.op.where)]
     for loop in access.loops:
         bounds += _cuts(loop)
     ways = [_ways(bound, access.ranges) for bound in bounds]
-    for number, chosen in enumerate(product(*ways)):
-        if number >= MAX_CHOICES:
-            return False
-        if _fits(at, access.elements, ranges, [c for c in chosen if c is not None]):
+    low = high = False
+    for chosen in islice(product(*ways), MAX_CHOICES):
+        position, known = _chosen(at, ranges, [c for c in chosen if c is not None])
+        low = low or is_nonnegative(extreme(position, known, False))
+        high = high or is_nonnegative(extreme(access.elements - 1 - position, known, False))
+        if low and high:
             return True
     return False
 
@@ -151,15 +153,15 @@ def _ways(bound: tuple[object, ...], ranges: Ranges) -> list[Choice | None]:
     return [*found, None]
 
 
-def _fits(at: Expr, elements: Expr, ranges: Ranges, chosen: list[Choice]) -> bool:
+def _chosen(at: Expr, ranges: Ranges, chosen: list[Choice]) -> tuple[Expr, Ranges]:
+    """The position by the variables that bounds give, and all ranges."""
     known = dict(ranges)
     for number, choice in enumerate(chosen):
         fresh = f"v{number}"
         found = _replaced(at, choice, choice.value + symbol(fresh))
         if found is not None:
             at, known[fresh] = found, choice.span
-    at = simplify(at, known)
-    return _holds(at, known) and _holds(elements - 1 - at, known)
+    return simplify(at, known), known
 
 
 def _replaced(at: Expr, choice: Choice, value: Expr) -> Expr | None:
@@ -179,11 +181,6 @@ def _replaced(at: Expr, choice: Choice, value: Expr) -> Expr | None:
             return None
         total = total + Expr({others: factor // choice.factor}) * value
     return total
-
-
-def _holds(e: Expr, ranges: Ranges) -> bool:
-    low = extreme(e, ranges, False)
-    return is_nonnegative(low)
 
 
 # ---- what the proofs rest on

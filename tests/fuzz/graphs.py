@@ -266,15 +266,15 @@ class Graph:
 # ---- whole graphs
 
 
-def generate(seed: int, most_ops: int = 14) -> Case:
-    """The graph of a seed, with several sets of data."""
+def generate(seed: int, most_ops: int = 14, few: float = FEW) -> Case:
+    """The graph of a seed, with several sets of data; of all seeds `few` give a large one."""
     from tests.fuzz.makers import draw_op
 
     random = Random(seed)
     module = Module(Weights(), "fuzz")
     graph = Graph(random, module, Block(), _bindings(random), _dtypes(random))
     graph.kind = random.choice(data.KINDS)
-    graph.large = random.random() < FEW
+    graph.large = random.random() < few
     for name in graph.bindings[0]:
         module.dims[name] = DimInfo(random.choice(["", f"the {name}"]))
     for _ in range(random.choice([1, 2, 3, 4, 6, 8, most_ops])):

@@ -29,7 +29,7 @@ MOST_OPS = 6
 
 @cache
 def cases() -> list[Checked]:
-    return [Checked(generate(seed, MOST_OPS)) for seed in SEEDS]
+    return [Checked(generate(seed, MOST_OPS, few=0)) for seed in SEEDS]
 
 
 def wrong() -> list[str]:
@@ -58,7 +58,7 @@ def test_passes_keep_the_result() -> None:
         check_text(checked)
         check_alone(checked)
         check_bound(checked)
-    for checked in cases()[::6]:
+    for checked in cases()[2::6]:
         check_pipeline(checked, 3, "x86-64-v3")
     assert not wrong()
 

@@ -137,6 +137,10 @@ class NoisyRun(_Run):
             moved += self._uniform(moved.shape) * kind.epsilon * size
             moved = self._reordered(op, arrays, moved, kind)
         elif op.name in ARITHMETIC:
+            if op.name in ("add", "sub") and self.room < 1:
+                # What ops become may round the addends, where the sum of these is exact.
+                addends = [np.where(np.isfinite(a), np.abs(a), 0) for a in arrays]
+                size = np.maximum(size, np.maximum(*addends))
             size = np.maximum(size, kind.normal)
             moved += self._uniform(moved.shape) * 1.5 * kind.epsilon * size
         elif op.name not in EXACT:

@@ -1,7 +1,7 @@
 """Checks random graphs: `python -m tests.fuzz.run --count 2000 --seed 0`.
 
 Each graph runs in the interpreter, after each pass, and as compiled code at -O0 and -O3 on a target
-that its seed draws. Graphs run in batches, each in its own process: where one crashes or hangs,
+that its seed draws of those that this processor has. Graphs run in batches, each in its own process: where one crashes or hangs,
 its graphs run again one by one. What fails is made smaller and written to `--output` as a `.tfc`
 file with its inputs. Exits 1 where anything failed.
 """
@@ -20,7 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-TARGETS = ("x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-v4+vnni")
+from tfc.targets import TARGETS as ALL
+from tfc.targets import runs_here
+
+TARGETS = tuple(name for name, target in ALL.items() if runs_here(target))
 BATCH = 20
 LEVELS = (0, 3)
 SECONDS = 20  # that a graph may take

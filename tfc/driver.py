@@ -425,7 +425,7 @@ def clone_module(module: Module) -> Module:
     """A copy of a module; the weights are shared."""
     copy = Module(module.weights, module.name)
     copy.variables, copy.dims = dict(module.variables), dict(module.dims)
-    copy.attributes = dict(module.attributes)
+    copy.resources, copy.attributes = dict(module.resources), dict(module.attributes)
     for name, f in module.functions.items():
         body: Block = f.body.clone({})
         copy.functions[name] = Function(

@@ -18,15 +18,25 @@ from tfc.ir.types import DTYPES, TensorType, Type
 from tfc.ops.base import GraphOp, static, written_checks
 from tfc.ops.constant import Constant
 from tfc.ops.control import Fusion, If, Launch
+from tfc.ops.loops import Scan, While
+from tfc.ops.stateful import StatefulOp
+from tfc.runtime.errors import LoaderError
+from tfc.runtime.state import State
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Symbols: TypeAlias = "dict[str, int]"
 
 
 def interpret(
-    module: Module, inputs: Mapping[str, Any], function: str = "main"
+    module: Module,
+    inputs: Mapping[str, Any],
+    function: str = "main",
+    *,
+    state: State | None = None,
 ) -> dict[str, Array]:
     """The outputs of a function by name, for its inputs by name.
+
+    `state` holds the variables and resources of the module; without one they are new.
 
     Raises TfcError where an input is missing or does not fit, and where an op fails (an index out
     of range, dimensions that differ).
@@ -35,11 +45,25 @@ def interpret(
     arrays = _input_arrays(chosen, inputs)
     symbols = bind_symbols(module, chosen, arrays)
     check_entry(chosen, symbols)
-    run = _Run(module, symbols)
+    run = _Run(module, symbols, state_of(module, state))
     run.values.update(zip(chosen.body.args, arrays, strict=True))
     with np.errstate(all="ignore"):
         results = run.block(chosen.body)
     return dict(zip(chosen.output_names, results, strict=True))
+
+
+def state_of(module: Module, state: State | None = None) -> State:
+    """A state, or a new one, with room for the variables of a module."""
+    found = State() if state is None else state
+    for variable in module.variables.values():
+        kind = variable.type
+        if not isinstance(kind, TensorType) or not kind.is_static:
+            raise TfcError(
+                f"the variable @{variable.name} is a {kind}",
+                hint="its dimensions must be numbers",
+            )
+        found.declare(variable.name, kind.dtype.numpy, static(kind.shape))
+    return found
 
 
 def find_function(module: Module, name: str) -> Function:
@@ -158,9 +182,10 @@ def evaluated(op: GraphOp, symbols: Symbols) -> GraphOp:
 class _Run:
     """One run of a function: the arrays of the values so far."""
 
-    def __init__(self, module: Module, symbols: Symbols) -> None:
+    def __init__(self, module: Module, symbols: Symbols, state: State) -> None:
         self.module = module
         self.symbols = symbols
+        self.state = state
         self.values: dict[Value, Array] = {}
 
     def block(self, block: Block) -> list[Array]:
@@ -197,9 +222,44 @@ class _Run:
                 return self.block(op.do)
             case Launch():
                 return self.launch(op, present)
+            case While():
+                return self.loop(op, present)
+            case Scan():
+                return self.scan(op, present)
             case _:
-                found = (evaluated(op, self.symbols) if self.symbols else op).reference(*arrays)
+                bound = evaluated(op, self.symbols) if self.symbols else op
+                found = self.computed(bound, arrays)
                 return list(found) if isinstance(found, tuple | list) else [found]
+
+    def computed(self, op: GraphOp, arrays: list[Array | None]) -> Any:
+        if not isinstance(op, StatefulOp):
+            return op.reference(*arrays)
+        try:
+            return op.run(self.state, *arrays)
+        except LoaderError as error:
+            raise op.error(str(error)) from error
+
+    def loop(self, op: While, carried: list[Array]) -> list[Array]:
+        while True:
+            self.values.update(zip(op.cond.args, carried, strict=True))
+            if not self.block(op.cond)[0]:
+                return carried
+            self.values.update(zip(op.do.args, carried, strict=True))
+            carried = self.block(op.do)
+
+    def scan(self, op: Scan, arrays: list[Array]) -> list[Array]:
+        carried, sequences = arrays[: op.carries], arrays[op.carries :]
+        outputs = [self.fresh(evaluated_type(v.type, self.symbols)) for v in op.results]
+        outputs = outputs[op.carries :]
+        length = _evaluate(op.length, self.symbols)
+        for index in reversed(range(length)) if op.reverse else range(length):
+            slices = [a[index] for a in sequences]
+            self.values.update(zip(op.do.args, [*carried, *slices], strict=True))
+            results = self.block(op.do)
+            carried = results[: op.carries]
+            for output, part in zip(outputs, results[op.carries :], strict=True):
+                output[index] = part
+        return [*carried, *outputs]
 
     def launch(self, op: Launch, arrays: list[Array]) -> list[Array]:
         """The operands, then the results are the kernel's buffers, flat as they lie in memory."""

@@ -232,7 +232,8 @@ def _values(case: Case, data: Data, op: Op) -> list[Any] | None:
     """What the results of an op are."""
     function = case.module.main
     arrays = _input_arrays(function, data.inputs)
-    run = _Run(case.module, bind_symbols(case.module, function, arrays))
+    symbols = bind_symbols(case.module, function, arrays)
+    run = _Run(case.module, symbols, state_of(case.module))
     run.values.update(zip(function.body.args, arrays, strict=True))
     with np.errstate(all="ignore"):
         try:

@@ -1,9 +1,9 @@
 """Checks random graphs: `python -m tests.fuzz.run --count 2000 --seed 0`.
 
 Each graph runs in the interpreter, after each pass, and as compiled code at -O0 and -O3 on a target
-that its seed draws of those that this processor has. Graphs run in batches, each in its own process: where one crashes or hangs,
-its graphs run again one by one. What fails is made smaller and written to `--output` as a `.tfc`
-file with its inputs. Exits 1 where anything failed.
+that its seed draws, of those that run here. Graphs run in batches, each in its own process: where
+one crashes or hangs, its graphs run again one by one. What fails is made smaller and written to
+`--output` as a `.tfc` file with its inputs. Exits 1 where anything failed.
 """
 
 from __future__ import annotations

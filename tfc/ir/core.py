@@ -279,6 +279,15 @@ class Op:
     def verify(self) -> None:
         """Checks what `infer` does not; raises TfcError through `require`."""
 
+    def verify_in(self, module: Module) -> None:
+        """Checks what it says of other parts of the module: variables, resources."""
+
+    def resources(self) -> tuple[str, ...]:
+        """The names of the variables and resources of the module that it reads or writes."""
+        if self.effects is Effect.NONE:
+            return ()
+        return tuple(v.name for v in self.attributes.values() if isinstance(v, SymbolRef))
+
     def binds(self) -> list[str]:
         """Symbols that it makes: the variable of a loop for its regions, a size found in data."""
         return []
@@ -582,9 +591,25 @@ class Variable:
     type: Type
 
 
+@dataclass(frozen=True)
+class Resource:
+    """State that is no tensor, such as a queue of elements of `types` or a reader of files.
+
+    `attributes` hold its `kind`, and what that kind needs.
+    """
+
+    name: str
+    types: tuple[Type, ...]
+    attributes: dict[str, Attribute] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        return str(self.attributes.get("kind", ""))
+
+
 @dataclass(eq=False)
 class Module:
-    """Functions, kernels, variables and the names of symbolic dimensions.
+    """Functions, kernels, variables, resources and the names of symbolic dimensions.
 
     `dims` maps a symbol to the model's own name of it and to its smallest and largest value (None:
     no bound). `weights` resolves the constants that are references.
@@ -595,6 +620,7 @@ class Module:
     functions: dict[str, Function] = field(default_factory=dict)
     kernels: dict[str, Kernel] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
+    resources: dict[str, Resource] = field(default_factory=dict)
     dims: dict[str, DimInfo] = field(default_factory=dict)
     attributes: dict[str, Attribute] = field(default_factory=dict)
 

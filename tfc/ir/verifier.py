@@ -229,6 +229,7 @@ class _Verifier:
         try:
             inferred = [v.type for v in op.results] if op.explicit_types else op.infer()
             op.verify()
+            op.verify_in(self.module)
         except TfcError as error:
             if error.position or error.where:
                 raise
@@ -329,7 +330,7 @@ class _Verifier:
                 raise self._error_at(owner, message, hint)
 
     def _check_reference(self, op: Op, reference: SymbolRef) -> None:
-        """`@name` means a weight, a variable, a function or a kernel of the module."""
+        """`@name` means a weight, variable, resource, function or kernel of the module."""
         module, name = self.module, reference.name
         if op.name == "constant":
             self._check_weight(op, name)
@@ -337,8 +338,8 @@ class _Verifier:
             if name not in module.kernels:
                 raise op.error(f"there is no kernel @{name}", _nearest(name, module.kernels))
             check_launch(op, module.kernels[name])
-        elif not any(name in known for known in (module.variables, module.functions)):
-            known = [*module.variables, *module.functions]
+        elif not any(name in k for k in (module.variables, module.resources, module.functions)):
+            known = [*module.variables, *module.resources, *module.functions]
             raise op.error(f"the module has no @{name}", _nearest(name, known))
 
     def _check_weight(self, op: Op, name: str) -> None:

@@ -17,3 +17,7 @@ class InputError(LoaderError):
 
 class RunError(LoaderError):
     """The function stopped while running: an index out of range, for example; names the node."""
+
+
+class StateError(RunError):
+    """A variable that is read before it is assigned, or state that is not what was declared."""

@@ -51,6 +51,7 @@ WORDS = {
     "WEIGHTS": "`weights(...)`",
     "DIM": "`dim`",
     "VARIABLE": "`variable`",
+    "RESOURCE": "`resource`",
     "FUNC": "`func`",
     "KERNEL": "`kernel`",
     END: "the end of the text",

@@ -10,7 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tfc.ir.core import Block, DimInfo, Function, Kernel, Location, Module, Variable
+from tfc.ir.core import (
+    Block,
+    DimInfo,
+    Function,
+    Kernel,
+    Location,
+    Module,
+    Resource,
+    Variable,
+)
 from tfc.ir.errors import TfcError
 from tfc.ir.expr import Dim, is_dimension_symbol
 from tfc.ir.fields import Attribute
@@ -120,6 +129,16 @@ class ModuleReader(OpReader):
         name = self.declared(children[0], self.module.variables, "variable")
         type = self.types.single(children[1].offset, children[1].text)
         self.module.variables[name] = Variable(name, type)
+
+    def resource(self, children: list[Token]) -> None:
+        name = self.declared(children[0], self.module.resources, "resource")
+        types, attributes = list[Type](), dict[str, Any]()
+        for child in children[1:]:
+            if child.kind == "TYPES":
+                types = self.types.list(child.offset, child.text)
+            else:
+                attributes = self.dictionary(child)
+        self.module.resources[name] = Resource(name, tuple(types), attributes)
 
     def name_of(self, token: Token) -> str:
         return read_name(self.source, token.offset, token.text)

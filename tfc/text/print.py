@@ -24,6 +24,10 @@ def print_module(module: Module) -> str:
         lines.append(f"{STEP}dim {name}{given}{f' in {low}..{high}' if low or high else ''}")
     for variable in module.variables.values():
         lines.append(f"{STEP}variable @{name_text(variable.name)} : {variable.type}")
+    for resource in module.resources.values():
+        types = f" : {', '.join(map(str, resource.types))}" if resource.types else ""
+        attributes = attributes_text(resource.attributes)
+        lines.append(f"{STEP}resource @{name_text(resource.name)}{types} {attributes}")
     for function in module.functions.values():
         Printer(lines).function(function)
     for kernel in module.kernels.values():

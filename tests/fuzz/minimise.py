@@ -29,7 +29,7 @@ from tests.fuzz.check import (
 )
 from tests.fuzz.graphs import Case, Data, generate
 from tfc.driver import clone_module
-from tfc.interpret import _input_arrays, _Run, bind_symbols
+from tfc.interpret import _input_arrays, _Run, bind_symbols, state_of
 from tfc.ir.core import Module, Op, Value
 from tfc.passes.base import PassContext
 from tfc.passes.pipeline_text import parse_pipeline

@@ -19,7 +19,7 @@ class StatefulOp(GraphOp):
     `--strict` refuses.
     """
 
-    def run(self, state: State, *arrays: Any) -> Any:
+    def run(self, state: State, *arrays: Any, **_: Any) -> Any:
         """The result, or a tuple of them, for the operands' arrays; reads and changes the state."""
         raise NotImplementedError(f"{self.name} does not run")
 

@@ -115,9 +115,9 @@ class Scan(GraphOp, name="scan"):
     arguments: list[Value] = variadic()
     carries: int = attribute("int")
     length: Dim = attribute("dim")
-    reverse: bool = attribute("bool", default=False)
     types: list[Type] = result_type()
     do: Block = region()
+    reverse: bool = attribute("bool", default=False)
     outputs: list[Value] = result(variadic=True)
 
     @property

@@ -45,7 +45,7 @@ def interpret(
     arrays = _input_arrays(chosen, inputs)
     symbols = bind_symbols(module, chosen, arrays)
     check_entry(chosen, symbols)
-    run = _Run(module, symbols, state_of(module, state))
+    run = _Run(module, symbols, state)
     run.values.update(zip(chosen.body.args, arrays, strict=True))
     with np.errstate(all="ignore"):
         results = run.block(chosen.body)
@@ -182,10 +182,10 @@ def evaluated(op: GraphOp, symbols: Symbols) -> GraphOp:
 class _Run:
     """One run of a function: the arrays of the values so far."""
 
-    def __init__(self, module: Module, symbols: Symbols, state: State) -> None:
+    def __init__(self, module: Module, symbols: Symbols, state: State | None = None) -> None:
         self.module = module
         self.symbols = symbols
-        self.state = state
+        self.state = state_of(module, state)
         self.values: dict[Value, Array] = {}
 
     def block(self, block: Block) -> list[Array]:

@@ -6,11 +6,11 @@ One walk over the ops, so the cost is linear. A mistake raises a TfcError that s
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable
 from typing import Any, cast
 
 from tfc.ir.core import Block, Colocate, Function, Kernel, Module, Op, SymbolRef, Value
+from tfc.ir.devices import HINT, is_device
 from tfc.ir.errors import TfcError
 from tfc.ir.expr import Expr, as_expr, is_dimension_symbol
 from tfc.ir.fields import Attribute
@@ -18,11 +18,6 @@ from tfc.ir.launch import check_launch
 from tfc.ir.types import BufferType, DType, Layout, TensorType, TileType, Type
 from tfc.ir.weights import Dense
 
-DEVICE = re.compile(
-    r"(?:/job:(?:\w+|\*))?(?:/replica:(?:\d+|\*))?(?:/task:(?:\d+|\*))?"
-    r"(?:/device:(?:[a-z]\w*|\*)(?::(?:\d+|\*))?)?",
-    re.ASCII,
-)
 LEVELS = ("graph", "tile", "any")
 
 
@@ -269,9 +264,8 @@ class _Verifier:
         device = op.device
         if isinstance(device, Colocate) and device.op not in self.seen:
             raise op.error(f"it is colocated with {device.op!r}, which is not defined before it")
-        if isinstance(device, str) and not (device and DEVICE.fullmatch(device)):
-            hint = "such as `/job:worker/task:0/device:cpu:0`, or a part of it; `*` fits any"
-            raise op.error(f"no device is written {device!r}", hint)
+        if isinstance(device, str) and not is_device(device):
+            raise op.error(f"no device is written {device!r}", HINT)
 
     # ---- types, attributes, symbols
 

@@ -366,7 +366,7 @@ class Op:
 
     def add_after(self, op: Op) -> None:
         """Adds a control dependency: this op runs after `op`."""
-        if op not in self.after:
+        if self not in op.control_users:
             self.after.append(op)
             op.control_users[self] = None
 
@@ -461,6 +461,23 @@ class Op:
         return f"<{self.name} {', '.join(map(repr, self.results))}>"
 
 
+def effects_of(op: Op) -> Effect:
+    """The effects of an op and of all that it holds."""
+    if not op.regions:
+        return op.effects
+    found = Effect.NONE
+    for inner in op.walk():
+        found |= inner.effects
+    return found
+
+
+def resources_of(op: Op) -> tuple[str, ...]:
+    """The names of the variables and resources that an op, or what it holds, reads or writes."""
+    if not op.regions:
+        return op.resources()
+    return tuple(dict.fromkeys(name for inner in op.walk() for name in inner.resources()))
+
+
 class Block:
     """A straight sequence of ops with arguments: a body of a function or kernel, or a region."""
 
@@ -541,6 +558,10 @@ class Block:
         known: dict[Op, Op] = operations if operations is not None else {}
         for op in self:
             copy.append(op.clone(mapping, known))
+        for op in self:
+            if op.name == "merge":  # the one op whose operands may stand after it
+                for index, value in enumerate(op.operands):
+                    known[op].set_operand(index, mapping.get(value, value) if value else None)
         return copy
 
 

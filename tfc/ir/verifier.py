@@ -14,6 +14,7 @@ from tfc.ir.devices import HINT, is_device
 from tfc.ir.errors import TfcError
 from tfc.ir.expr import Expr, as_expr, is_dimension_symbol
 from tfc.ir.fields import Attribute
+from tfc.ir.frames import check_frames, is_forward
 from tfc.ir.launch import check_launch
 from tfc.ir.types import BufferType, DType, Layout, TensorType, TileType, Type
 from tfc.ir.weights import Dense
@@ -101,6 +102,7 @@ class _Verifier:
         self.symbols = _symbols_of(module, container)
         self.checked_types: set[Type] = set()
         self.forward: list[tuple[Op, Value]] = []  # merges and what they name that comes later
+        self.frames = False  # whether ops of frames were seen
 
     def error(self, message: str, hint: str = "") -> TfcError:
         location = self.container.location
@@ -119,10 +121,14 @@ class _Verifier:
         for op, value in self.forward:
             if value not in self.uses:
                 raise op.error(f"the operand {value!r} is not defined in this function")
+            if not is_forward(value):
+                raise self._not_visible(op, value)
             self.uses[value] += 1
         for value, count in self.uses.items():
             if len(value.uses) != count:
                 raise self.error(f"{value!r} has {len(value.uses)} uses on record, not {count}")
+        if self.frames and isinstance(container, Function):
+            check_frames(container)
 
     def _check_head(self) -> None:
         container = self.container
@@ -194,6 +200,7 @@ class _Verifier:
             raise op.error(f"an op of the {op.level} level does not stand here")
         check_fields(op)
         self._check_uses(op)
+        self.frames = self.frames or op.name in ("enter", "exit", "next_iteration", "loop_cond")
         if op.after or op.control_users or op.device is not None:
             self._check_control(op)
         bound = op.binds()

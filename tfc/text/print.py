@@ -108,6 +108,7 @@ class Printer:
         self.lines = lines
         self.values = Names("%")
         self.labels = Names("^")
+        self.ahead: set[Value] = set()  # what a `merge` named before it was defined
         self.colocated: set[Op] = set()  # ops that `on(colocate(...))` names
         self._types: dict[Type, str] = {}
 
@@ -176,11 +177,16 @@ class Printer:
 
     def _head(self, op: Op) -> str:
         if op.results:
-            names = ", ".join([self.values.define(v, v.name) for v in op.results])
+            names = ", ".join([self._defined(v) for v in op.results])
             return f"{names} = {op.name}"
         if op.label or op.control_users or op in self.colocated:
             return f"{self.labels.define(op, op.label)}: {op.name}"
         return op.name
+
+    def _defined(self, value: Value) -> str:
+        if value in self.ahead:
+            return self.values.known[value]
+        return self.values.define(value, value.name)
 
     def _operands(self, op: Op) -> str:
         shown = [f"@{name_text(s.name)}" for s in _symbols(op).values()]
@@ -198,6 +204,7 @@ class Printer:
 
     def _unknown(self, value: Value) -> str:
         """The name of a value that is defined further down, or outside of what is printed."""
+        self.ahead.add(value)
         return self.values.define(value, value.name)
 
     def _attributes(self, op: Op) -> str:

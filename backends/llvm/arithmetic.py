@@ -93,7 +93,8 @@ def apply(
     table = _FLOATS if dtype.is_float else _BOOLS if dtype == BOOL else _INTEGERS
     compute = table.get(function)
     text = compute(o, *texts) if compute else _library(o, function, *texts)
-    return Register(text, FUNCTIONS[function].result_type(dtype), vector)
+    known = FUNCTIONS.get(function)  # a variant for some arguments only is of vector maths
+    return Register(text, known.result_type(dtype) if known else dtype, vector)
 
 
 def _library(o: Operands, function: str, *operands: str) -> str:

@@ -24,6 +24,7 @@ from tfc.ir.core import Kernel, Value
 from tfc.ir.expr import Dim, as_expr
 from tfc.ir.types import BOOL, I64, DType
 from tfc.tile import ops as t
+from tfc.tile.signs import never_positive
 
 if TYPE_CHECKING:
     from tfc.targets import Target
@@ -189,8 +190,9 @@ class Lowering:
                 return Register(text or "true", BOOL, text is not None and lane is not None)
             case t.Map():
                 operands = [self.pull(v, at, lane) for v in op.operand_values]
+                function = self._function(op)
                 return arithmetic.apply(
-                    self.vectors, op.function, operands, fma=self.target.fma, needed=self.math
+                    self.vectors, function, operands, fma=self.target.fma, needed=self.math
                 )
             case t.Select():
                 return self._select(op, at, lane)
@@ -207,6 +209,11 @@ class Lowering:
                 return self._dot(op, at, lane)
             case _:
                 raise AssertionError(f"{value} of {op} is in no register at {at}, lanes {lane}")
+
+    def _function(self, op: t.Map) -> str:
+        """The function, or what serves all arguments that come."""
+        negative = op.function == "exp" and never_positive(op.operand_values[0])
+        return "exp_of_negative" if negative else op.function
 
     def _dot(self, op: t.Dot, at: Coordinate, lane: int | None) -> Register:
         from tfc.backends.llvm import dots

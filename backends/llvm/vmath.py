@@ -49,7 +49,16 @@ from dataclasses import dataclass
 
 from tfc.backends.llvm.vmath_body import Body
 from tfc.backends.llvm.vmath_erf import erf, erfc
-from tfc.backends.llvm.vmath_exp import cosh, exp, exp2, expm1, sigmoid, sinh, tanh
+from tfc.backends.llvm.vmath_exp import (
+    cosh,
+    exp,
+    exp2,
+    exp_of_negative,
+    expm1,
+    sigmoid,
+    sinh,
+    tanh,
+)
 from tfc.backends.llvm.vmath_fmod import fmod
 from tfc.backends.llvm.vmath_log import acosh, asinh, atanh, log, log1p, log2, log10, softplus
 from tfc.backends.llvm.vmath_power import cbrt, pow
@@ -71,6 +80,7 @@ KERNELS: dict[str, Callable[..., Value]] = {
     "erfc": erfc,
     "exp": exp,
     "exp2": exp2,
+    "exp_of_negative": exp_of_negative,
     "expm1": expm1,
     "fmod": fmod,
     "log": log,
@@ -90,7 +100,7 @@ FUNCTIONS: dict[str, int] = {name: 2 if name in ("atan2", "fmod", "pow") else 1 
 """Each function and its number of arguments."""
 
 IN_F32 = frozenset(
-    {"erf", "exp", "exp2", "expm1", "fmod", "log", "log10", "log1p", "log2"}
+    {"erf", "exp", "exp2", "exp_of_negative", "expm1", "fmod", "log", "log10", "log1p", "log2"}
     | {"sigmoid", "softplus", "tanh"}
 )
 """What computes in f32 for f32; the others compute in f64 and round once more."""

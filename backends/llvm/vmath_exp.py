@@ -14,6 +14,7 @@ from tfc.backends.llvm.vmath_tables import tanh_by_table
 from tfc.backends.llvm.vmath_value import Value
 
 LOG2_E = 1.4426950408889634
+LN2 = 0.6931471805599453
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,24 @@ def exp(b: Body, x: Value) -> Value:
 
 
 def exp_of_negative(b: Body, x: Value) -> Value:
-    """exp(x) for x <= 0."""
-    return _exp(b, x, x)
+    """exp(x) for x <= 0, or NaN: one power of two scales the result, which no number overflows.
+
+    It is 2^(n + p), p the mantissa's bits and one more, always a normal number or 0; the polynomial
+    is 2^-p exp(f), so that the product is rounded once. Smaller arguments get the power 0.
+    """
+    if b.fills_registers(x):
+        return _exp(b, x, x)
+    form = x.format
+    extra = form.mantissa + 1
+    bounded = b.at_least(x, -(form.bias + extra) * LN2)
+    shifted = b.fma(bounded, LOG2_E, form.shifter + extra)
+    f = _remainder(b, bounded, shifted - (form.shifter + extra), 1.0)
+    unit = 2.0**-extra
+    if b.has_fma:
+        mantissa = b.polynomial(f, [c * unit for c in (1.0, 1.0, *EXP[x.type])])
+    else:
+        mantissa = (1.0 + (f * f * b.polynomial(f, EXP[x.type]) + f)) * unit
+    return mantissa * power_of_shifted(shifted)
 
 
 def exp2(b: Body, x: Value) -> Value:

@@ -138,6 +138,7 @@ REFERENCE: dict[str, Callable[..., Any]] = {
     "cbrt": np.cbrt,
     "erf": elementwise(math.erf),
     "erfc": elementwise(math.erfc),
+    "exp_of_negative": np.exp,
     "pow": np.power,
     "sigmoid": sigmoid,
     "softplus": softplus,
@@ -149,6 +150,8 @@ BY_STANDARD_LIBRARY = ("erf", "erfc")
 def samples(function: str, element: str) -> tuple[tuple[Any, ...], Any]:
     """Arguments and results."""
     arguments = pairs(element) if FUNCTIONS[function] == 2 else (numbers(element),)
+    if function == "exp_of_negative":
+        arguments = (-np.abs(arguments[0]),)
     with np.errstate(all="ignore"):
         wide = [x.astype(WIDER[element]) for x in arguments]
         return arguments, REFERENCE.get(function, getattr(np, function, None))(*wide)

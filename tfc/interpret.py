@@ -19,8 +19,9 @@ from tfc.ops.base import GraphOp, static, written_checks
 from tfc.ops.constant import Constant
 from tfc.ops.control import Fusion, If, Launch
 from tfc.ops.loops import Scan, While
-from tfc.ops.stateful import StatefulOp
+from tfc.ops.stateful import HostOp, StatefulOp, resource_infos
 from tfc.runtime.errors import LoaderError
+from tfc.runtime.host import Context, declare_resources
 from tfc.runtime.state import State
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -53,8 +54,9 @@ def interpret(
 
 
 def state_of(module: Module, state: State | None = None) -> State:
-    """A state, or a new one, with room for the variables of a module."""
+    """A state, or a new one, with room for the variables and resources of a module."""
     found = State() if state is None else state
+    declare_resources(found, resource_infos(module))
     for variable in module.variables.values():
         kind = variable.type
         if not isinstance(kind, TensorType) or not kind.is_static:
@@ -186,6 +188,7 @@ class _Run:
         self.module = module
         self.symbols = symbols
         self.state = state_of(module, state)
+        self.context = Context(self.state)
         self.values: dict[Value, Array] = {}
 
     def block(self, block: Block) -> list[Array]:
@@ -235,6 +238,8 @@ class _Run:
         if not isinstance(op, StatefulOp):
             return op.reference(*arrays)
         try:
+            if isinstance(op, HostOp):
+                return op.run_in(self.context, *arrays)
             return op.run(self.state, *arrays)
         except LoaderError as error:
             raise op.error(str(error)) from error

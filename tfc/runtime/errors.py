@@ -21,3 +21,11 @@ class RunError(LoaderError):
 
 class StateError(RunError):
     """A variable that is read before it is assigned, or state that is not what was declared."""
+
+
+class OutOfRangeError(RunError):
+    """A queue that is closed, or a reader at its end, has fewer elements left than asked for."""
+
+
+class CancelledError(RunError):
+    """What waited, or would have, was cancelled: the call itself, or the queue by its close."""

@@ -6,29 +6,31 @@ opened on a named container, which all bundles opened on it share until `reset`.
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from .errors import StateError
 from .tensors import Array
 
-T = TypeVar("T")
-
 
 class State:
     """Variables by name, each of one type and shape, and resources (queues, readers) by name.
 
-    `lock` serialises the calls that share it.
+    `lock` serialises the calls that share it. `folder` is where readers and checkpoints have their
+    files; without one they have none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
         self.lock = threading.RLock()
+        self.folder = None if folder is None else os.fspath(folder)
         self._variables: dict[str, Array] = {}
         self._assigned: dict[str, bool] = {}
         self._resources: dict[str, Any] = {}
+        self._makers: dict[str, tuple[Any, Callable[[], Any]]] = {}
 
     def declare(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         """Makes room for a variable; a second time it must be of the same type and shape."""
@@ -58,18 +60,46 @@ class State:
         """A copy of each variable by name; None where it is not assigned."""
         return {n: a.copy() if self._assigned[n] else None for n, a in self._variables.items()}
 
-    def resource(self, name: str, make: Callable[[], T]) -> T:
-        """The resource of a name; made when it is first asked for."""
+    def type_of(self, name: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
+        """The element type and shape of a variable that is declared."""
+        held = self._variables[name]
+        return held.dtype, held.shape
+
+    def forget(self, name: str) -> None:
+        """Takes a variable's value away, as before its first assignment."""
+        self._assigned[name] = False
+
+    def declare_resource(
+        self, name: str, description: Mapping[str, Any], make: Callable[[], Any]
+    ) -> None:
+        """Says how a resource is made; a second time its description must be the same."""
+        with self.lock:
+            held = self._makers.setdefault(name, (description, make))
+        if held[0] != description:
+            raise StateError(f"the resource {name!r} is declared otherwise in this container")
+
+    def resource(self, name: str) -> Any:
+        """The resource of a name, which is declared; made when it is first asked for."""
         with self.lock:
             if name not in self._resources:
-                self._resources[name] = make()
+                if name not in self._makers:
+                    raise StateError(f"there is no resource {name!r}")
+                self._resources[name] = self._makers[name][1]()
             return self._resources[name]
 
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """The names of the resources that are declared, in their order."""
+        return tuple(self._makers)
+
     def reset(self) -> None:
-        """Forgets all values and resources."""
+        """Forgets all values, and closes and forgets all resources."""
         with self.lock:
             self._assigned = dict.fromkeys(self._assigned, False)
+            held = list(self._resources.values())
             self._resources.clear()
+        for resource in held:
+            resource.stop()
 
 
 _CONTAINERS: dict[str, State] = {}

@@ -7,18 +7,19 @@ from tfc.ir.expr import Dim
 from tfc.ir.types import TensorType
 from tfc.ops.base import View
 from tfc.ops.constant import Constant
+from tfc.ops.state import Assign
 
 
 def root(value: Value) -> Value:
-    """The value whose memory this one shows: itself, unless views made it."""
-    while isinstance(value.owner, View):
-        value = value.owner.x
+    """The value whose memory this one shows: itself, unless views made it, or an assignment."""
+    while isinstance(value.owner, View | Assign):
+        value = value.owner.x if isinstance(value.owner, View) else value.owner.value
     return value
 
 
 def memory_of(value: Value) -> Dim:
     """The bytes that an op's result needs of its own; none for views and constants."""
-    if isinstance(value.owner, View | Constant) or not isinstance(value.type, TensorType):
+    if isinstance(value.owner, View | Constant | Assign) or not isinstance(value.type, TensorType):
         return 0
     return value.type.bytes
 

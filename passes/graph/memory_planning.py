@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tfc.ir.core import Function, Module, Op, Value
+from tfc.ir.core import Block, Function, Module, Op, Value
 from tfc.ir.expr import Dim
+from tfc.ir.memory import MemoryPlan, Output, Room, Slice
 from tfc.ops.control import Launch
+from tfc.ops.loops import Scan
 from tfc.passes.base import Pass, PassContext, changes, register
 from tfc.passes.graph.arena import Interval, nominal, peak, plan
-from tfc.passes.graph.liveness import ancestor_in, memory_of, returned, root
+from tfc.passes.graph.liveness import memory_of, root
+from tfc.passes.graph.regions import home, is_inside
+from tfc.passes.graph.webs import Web, Webs
 
 
 @register("memory-planning")
@@ -22,6 +25,9 @@ class MemoryPlanning(Pass):
     that needs none here (it is returned, so it goes to the caller's memory). The function gets
     `arena`, the size in bytes. Inputs, constants and views need no place. The results of a launch
     never share memory with its operands.
+
+    What loops carry and regions yield shares a few places with what it becomes (see `webs`), of
+    which `offset` names the first: `plan_memory` gives all of them to code generation.
 
     Before:
     ```mlir
@@ -61,54 +67,99 @@ class MemoryPlanning(Pass):
         return changes(_plan_function(f, context) for f in module.functions.values())
 
 
+def plan_memory(function: Function) -> MemoryPlan:
+    """Where the values of a function lie."""
+    rooms = _Rooms(function)
+    places, arena = plan(rooms.intervals)
+    found = MemoryPlan(arena)
+    for value, room in rooms.found.items():
+        offsets = tuple(places[number] for number in room.numbers)
+        found.rooms[value] = Room(offsets, room.target, room.avoid)
+    return found
+
+
 def _plan_function(function: Function, context: PassContext) -> bool:
-    values = list(_planned_values(function))
-    intervals = _intervals(function, values)
-    places, arena = plan(intervals)
+    rooms = _Rooms(function)
+    places, arena = plan(rooms.intervals)
     offsets: dict[Op, list[Dim]] = {}
-    for value, place in zip(values, places, strict=True):
-        assert value.producer is not None
-        offsets.setdefault(value.producer, [-1] * len(value.producer.results))[value.index] = place
+    for value, room in rooms.found.items():
+        if isinstance(value.owner, Launch) and room.numbers and not room.target:
+            none: list[Dim] = [-1] * len(value.owner.results)
+            offsets.setdefault(value.owner, none)[value.index] = places[room.numbers[0]]
     context.report(f"@{function.name} arena", _size_text(arena))
-    context.report(f"@{function.name} peak of what is live", peak(intervals))
+    context.report(f"@{function.name} peak of what is live", peak(rooms.intervals))
     return _record(function, offsets, arena, context)
 
 
-def _planned_values(function: Function) -> Iterator[Value]:
-    """The results that need a place: those of launches, but what is returned.
+@dataclass(frozen=True)
+class _Room:
+    """As a `Room`, with numbers of intervals in place of offsets."""
 
-    An op that is no launch and yet needs memory is for whoever generates its code to place.
-    """
-    kept = returned(function.body)
+    numbers: tuple[int, ...]
+    target: Output | Slice | None
+    avoid: tuple[Value, ...]
+
+
+class _Rooms:
+    """The intervals of memory that a function needs, and which of them each value may use."""
+
+    def __init__(self, function: Function) -> None:
+        self.webs = Webs(function)
+        self.intervals: list[Interval] = []
+        self.found: dict[Value, _Room] = {}
+        targets = _targets(function, self.webs)
+        for web in self.webs.all:
+            if web.writes:
+                self._add(web, targets.get(web))
+
+    def _add(self, web: Web, target: Output | Slice | None) -> None:
+        """As many places as values of the web are needed at once; a target is one of them."""
+        avoid = {value: self._needed(web, value) for value in web.writes}
+        count = 1 + max(map(len, avoid.values())) - (target is not None)
+        first = len(self.intervals)
+        numbers = tuple(range(first, first + count))
+        size = memory_of(web.writes[0])
+        self.intervals += [(web.start, web.end, size)] * count
+        for value in web.writes:
+            self.found[value] = _Room(numbers, target, avoid[value])
+
+    def _needed(self, web: Web, written: Value) -> tuple[Value, ...]:
+        """The values of a web that must not be overwritten when one is written."""
+        if len(web.members) == 1:
+            return ()
+        owner = written.owner
+        at = owner if isinstance(owner, Op) else owner.first
+        assert at is not None, "a region has a terminator"
+        beside = owner.results[: written.index] if isinstance(owner, Op) else owner.args
+        beside = [v for v in beside if isinstance(owner, Block) or self.webs.is_written(v)]
+        return tuple(
+            v
+            for v in web.members
+            if v is not written
+            and (v in beside if v.owner is owner else self.webs.times.is_live(v, at))
+        )
+
+
+def _targets(function: Function, webs: Webs) -> dict[Web, Output | Slice]:
+    """The webs that are written to where they are needed: an output, or a part of one of a scan."""
+    found: dict[Web, Output | Slice] = {}
+    for number, value in enumerate(function.body.terminator.inputs):
+        web = webs.of.get(root(value))
+        if web is not None and web.writes:
+            found.setdefault(web, Output(number))
     for op in function.body.walk():
-        if isinstance(op, Launch):
-            yield from (v for v in op.results if v not in kept and memory_of(v) != 0)
+        if not isinstance(op, Scan):
+            continue
+        for number, value in enumerate(op.do.terminator.inputs):
+            web = webs.of.get(root(value))
+            if number >= op.carries and web and web.writes and _is_within(web, op.do):
+                found.setdefault(web, Slice(op, number))
+    return found
 
 
-def _intervals(function: Function, values: list[Value]) -> list[Interval]:
-    """The time of each value from its op to the last use of it or of a view of it.
-
-    Times count the ops. What a region uses from around it lives until the whole op is done.
-    """
-    first: dict[Op, int] = {}
-    last: dict[Op, int] = {}
-    for op in function.body.walk():
-        first[op] = len(first)
-    for op, time in first.items():
-        last[op] = time if not op.regions else max(first[o] for o in op.walk())
-    end = {v: first[_producer(v)] for v in values}
-    for op in function.body.walk():
-        for value in map(root, op.inputs):
-            if value in end:
-                block = _producer(value).parent
-                assert block is not None
-                end[value] = max(end[value], last[ancestor_in(block, op)])
-    return [(first[_producer(v)], end[v], memory_of(v)) for v in values]
-
-
-def _producer(value: Value) -> Op:
-    assert value.producer is not None, f"{value} is an argument"
-    return value.producer
+def _is_within(web: Web, block: Block) -> bool:
+    """Whether all values of a web are made by the ops of a block."""
+    return all(v.owner is not block and is_inside(home(v), block) for v in web.members)
 
 
 def _record(

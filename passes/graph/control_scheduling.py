@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from tfc.ir.core import Block, Module, Op, Value
+from tfc.ir.effects import conflicts
 from tfc.passes.base import Pass, PassContext, register
 from tfc.passes.graph.arena import aligned, nominal
 from tfc.passes.graph.liveness import (
     dependencies,
-    has_effects,
     memory_of,
     outer_values,
     returned,
@@ -24,7 +23,7 @@ from tfc.passes.graph.liveness import (
 class ControlScheduling(Pass):
     """Orders ops so that less memory is live at once.
 
-    The order honours operands, `after`, and the given order of ops with effects. It is the best of
+    The order honours operands, `after`, and the given order of ops that conflict. It is the best of
     three: the given one, one that always takes the op that frees most, and one that finishes each
     operand before it begins the next. Symbolic sizes are compared with each symbol at 128.
 
@@ -114,9 +113,8 @@ class _Graph:
             self.needs[op] = dependencies(op, self.block)
             for value in self.uses[op]:
                 self.use_counts[value] = self.use_counts.get(value, 0) + 1
-        for first, second in pairwise(op for op in self.ops if has_effects(op)):
-            if first not in self.needs[second]:
-                self.needs[second].append(first)
+        for second, earlier in conflicts(self.ops).items():
+            self.needs[second] += [o for o in earlier if o not in self.needs[second]]
         for op in self.ops:
             for other in self.needs[op]:
                 self.users.setdefault(other, []).append(op)

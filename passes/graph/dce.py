@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfc.ir.core import Block, Effect, Module, Op
+from tfc.ir.core import Block, Module
+from tfc.ir.effects import erase_dead, is_dead
 from tfc.passes.base import Pass, PassContext, changes, register
 
 
@@ -13,8 +14,9 @@ from tfc.passes.base import Pass, PassContext, changes, register
 class DeadCodeElimination(Pass):
     """Removes ops without effects whose results nothing uses.
 
-    What ran after such an op now runs after what it ran after. Ops with effects stay; `prune`
-    removes those that the function does not need.
+    What ran after such an op now runs after what it ran after, and after what made its operands; an
+    op that many wait for and which waits for many stays. Ops with effects stay; `prune` removes
+    those that the function does not need.
 
     Before:
     ```mlir
@@ -45,20 +47,10 @@ def _run_block(block: Block, context: PassContext) -> bool:
     while op is not None:
         previous = op.previous
         if is_dead(op) and context.allow("dce"):
-            op.erase()
+            erase_dead(op)
             changed = True
         else:
             for region in op.regions:
                 changed |= _run_block(region, context)
         op = previous
     return changed
-
-
-def is_dead(op: Op) -> bool:
-    """Whether an op may go: nothing uses its results, and running it does nothing else."""
-    return not op.terminator and not any(v.uses for v in op.results) and is_pure(op)
-
-
-def is_pure(op: Op) -> bool:
-    """Whether an op, and those of its regions, have no effects besides reading."""
-    return all(o.effects in (Effect.NONE, Effect.READ) for o in op.walk())

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from tfc.ir.core import Effect, Function, Module, Op, Value
+from tfc.ir.core import Block, Effect, Module, Op, Value
+from tfc.ir.effects import blocks_of, conflicts, waits_of
 from tfc.ir.expr import Dim
 from tfc.ops.base import Elementwise, GraphOp, View, is_composite
 from tfc.ops.constant import DimValue, Iota
@@ -28,7 +29,8 @@ class FusionPass(Pass):
     views behind a contraction or attention too; several reductions over the same axes and all that
     lies between share one group. Views, splat constants and counters cost nothing and are copied
     into each group that reads them. A group never depends on itself through another: groups have
-    levels, and an op joins only one whose level is above those of everything else that it uses.
+    levels, and an op joins only one whose level is above those of everything else that it uses. Ops
+    with control edges are groups of their own; each block has its groups.
 
     Before:
     ```mlir
@@ -57,26 +59,30 @@ class FusionPass(Pass):
     def run(self, module: Module, context: PassContext) -> bool:
         changed = False
         for function in module.functions.values():
-            groups = _Grouping(function, context, self.largest).groups()
-            if groups:
-                build(function, groups)
-                changed = True
-            changed |= group_counters(function)
+            blocks = list(blocks_of(function.body))
+            for block in reversed(blocks):  # inner ones first: what they read is then known
+                groups = _Grouping(block, context, self.largest).groups()
+                if groups:
+                    build(block, groups)
+                    changed = True
+            for block in reversed(blocks):
+                changed |= group_counters(block)
         return changed
 
 
 class _Grouping:
-    """Assigns each op of a function to a group, in one pass over them."""
+    """Assigns each op of a block to a group, in one pass over them."""
 
-    def __init__(self, function: Function, context: PassContext, largest: int) -> None:
+    def __init__(self, block: Block, context: PassContext, largest: int) -> None:
         self.largest = largest
-        self.function = function
+        self.block = block
+        self.conflicts = conflicts(block)
         self.context = context
         self.group: dict[Op, Group] = {}
         self.level: dict[Op, int] = {}  # of ops in no group
 
     def groups(self) -> list[Group]:
-        for op in self.function.body:
+        for op in self.block:
             if not _is_groupable(op):
                 self._keep_apart(op)
             elif is_constrained(op):
@@ -92,24 +98,14 @@ class _Grouping:
 
     def _level(self, value: Value) -> int:
         op = value.producer
-        if op is None:
+        if op is None or op.parent is not self.block:
             return 0
         return self.group[op].level if op in self.group else self.level[op]
 
     def _keep_apart(self, op: Op) -> None:
-        inside = [v for o in op.walk() for v in o.inputs if v.producer is None or _outer(v, op)]
-        levels = [self._level_of_use(v) for v in inside]
-        levels += [self._op_level(o) for o in op.after]
+        before = (*waits_of(op), *self.conflicts.get(op, ()))
+        levels = map(self._op_level, before)
         self.level[op] = max(levels, default=0) + (0 if is_free(op) else 1)
-
-    def _level_of_use(self, value: Value) -> int:
-        if value.producer in self.group:
-            self.group[value.producer].used = True  # type: ignore[index]
-        return (
-            self._level(value)
-            if value.producer in self.level or value.producer in self.group
-            else 0
-        )
 
     def _op_level(self, op: Op) -> int:
         if op in self.group:
@@ -336,14 +332,3 @@ def _makers(value: Value) -> Iterator[Op]:
     """The op that makes a value; behind an input there is none."""
     if value.producer is not None:
         yield value.producer
-
-
-def _outer(value: Value, op: Op) -> bool:
-    """Whether a value is made outside of an op."""
-    maker = value.producer
-    while maker is not None:
-        if maker is op:
-            return False
-        block = maker.parent
-        maker = block.parent if block is not None and isinstance(block.parent, Op) else None
-    return True

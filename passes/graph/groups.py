@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tfc.ir.core import Block, Function, Location, Op, Value
+from tfc.ir.core import Block, Location, Op, Value
+from tfc.ir.effects import ancestor_in, conflicts, waits_of
 from tfc.ir.expr import Dim
 from tfc.ops.base import View
 from tfc.ops.constant import Constant, DimValue, Iota
@@ -36,29 +37,31 @@ def is_constrained(op: Op) -> bool:
 
 def is_free(op: Op) -> bool:
     """Whether an op costs nothing inside of a kernel: each group that reads it holds a copy."""
-    return isinstance(op, Constant) or (isinstance(op, Iota | DimValue) and not is_constrained(op))
+    if isinstance(op, Constant):
+        return not op.after
+    return isinstance(op, Iota | DimValue) and not is_constrained(op)
 
 
 def _is_copied(op: Op | None) -> bool:
     """Whether a value of an op is computed again by each group that uses it."""
-    if isinstance(op, Constant):
-        return op.splat is not None
-    return op is not None and is_free(op)
+    if op is None or not is_free(op):
+        return False
+    return not isinstance(op, Constant) or op.splat is not None
 
 
-def build(function: Function, groups: list[Group]) -> None:
+def build(block: Block, groups: list[Group]) -> None:
     """Replaces the members of each group by one `fusion` op, and puts the ops in a right order.
 
     Groups of views alone are copied into those that read them, and stay only where something
     else does.
     """
-    builder = _Builder(function, groups)
+    builder = _Builder(block, groups)
     kept = [g for g in groups if g.ops and (g not in builder.views or builder.is_needed(g))]
     for group in kept:
         if is_alias(group):
             continue
         fused, outputs = builder.make(group)
-        function.body.insert(fused, min(group.ops, key=lambda o: builder.position[o]))
+        block.insert(fused, min(group.ops, key=lambda o: builder.position[o]))
         if group.alone:
             fused.take_place(group.ops.pop())
             continue
@@ -71,7 +74,7 @@ def build(function: Function, groups: list[Group]) -> None:
     for op in dead:
         if not any(v.uses for v in op.results):
             op.erase()
-    _sort(function.body)
+    _sort(block)
 
 
 def is_alias(group: Group) -> bool:
@@ -79,9 +82,9 @@ def is_alias(group: Group) -> bool:
     return all(isinstance(o, Reshape) and o.x.tensor.layout is None for o in group.ops)
 
 
-def group_counters(function: Function) -> bool:
+def group_counters(block: Block) -> bool:
     """Counters and sizes that are read in memory become kernels of their own; copied ones go."""
-    counters = [op for op in function.body if is_free(op) and not isinstance(op, Constant)]
+    counters = [op for op in block if is_free(op) and not isinstance(op, Constant)]
     for op in counters:
         if not op.result.uses:
             op.erase()
@@ -91,16 +94,16 @@ def group_counters(function: Function) -> bool:
             body.append(op.clone(mapping))
             body.append(Yield([mapping[op.result]]))
             fused = Fusion([], kind="map", types=[op.result.type], do=body)
-            function.body.insert(fused, op)
+            block.insert(fused, op)
             fused.take_place(op)
     return bool(counters)
 
 
 class _Builder:
-    def __init__(self, function: Function, groups: list[Group]) -> None:
+    def __init__(self, block: Block, groups: list[Group]) -> None:
         self.member = {op: group for group in groups for op in group.ops}
-        self.position = {op: i for i, op in enumerate(function.body)}
-        self.views = _copied_views(function, self.member)
+        self.position = {op: i for i, op in enumerate(block)}
+        self.views = _copied_views(block, self.member)
         self.replaced: dict[Value, Value] = {}
 
     def is_needed(self, group: Group) -> bool:
@@ -164,11 +167,11 @@ class _Builder:
         body.append(_unconstrained(maker.clone(mapping)))
 
 
-def _copied_views(function: Function, member: dict[Op, Group]) -> set[Group]:
+def _copied_views(block: Block, member: dict[Op, Group]) -> set[Group]:
     """The groups of views that are copied into whoever reads them: not too many on end."""
     views = {g for g in member.values() if not g.alone and all(isinstance(o, View) for o in g.ops)}
     depth: dict[Op, int] = {}
-    for op in function.body:
+    for op in block:
         if member.get(op) in views:
             depth[op] = 1 + max(
                 (depth.get(v.producer, 0) for v in op.inputs if v.producer), default=0
@@ -188,7 +191,8 @@ def _unconstrained(op: Op) -> Op:
 
 
 def _sort(block: Block) -> None:
-    """Moves ops after what they use, and else keeps their order."""
+    """Moves ops after what they use or conflict with, and else keeps their order."""
+    apart = conflicts(block)
     done: set[Op] = set()
     order: list[Op] = []
     for root in block:
@@ -202,7 +206,8 @@ def _sort(block: Block) -> None:
                 order.append(op)
                 continue
             stack.append((op, True))
-            stack.extend((o, False) for o in reversed(_needed(op, block)) if o not in done)
+            before = [*_needed(op, block), *apart.get(op, ())]
+            stack.extend((o, False) for o in reversed(before) if o not in done)
     for op in order:
         op.detach()
     for op in order:
@@ -211,12 +216,5 @@ def _sort(block: Block) -> None:
 
 def _needed(op: Op, block: Block) -> list[Op]:
     """The ops of the block that must come before an op."""
-    found: list[Op] = []
-    for inner in op.walk():
-        for maker in (*(v.producer for v in inner.inputs), *inner.after):
-            while maker is not None and maker.parent is not block:
-                parent = maker.parent.parent if maker.parent else None
-                maker = parent if isinstance(parent, Op) else None
-            if maker is not None and maker is not op:
-                found.append(maker)
-    return found
+    makers = (ancestor_in(block, o) for o in waits_of(op))
+    return [o for o in makers if o is not None and o is not op]

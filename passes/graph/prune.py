@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfc.ir.core import Block, Module, Op
+from tfc.ir.effects import is_pure, pin
 from tfc.passes.base import Pass, PassContext, changes, register
-from tfc.passes.graph.dce import is_pure
 
 
 @register("prune")
@@ -15,7 +15,8 @@ class Prune(Pass):
     """Removes every op that neither the returned values nor the targets of `return` need.
 
     Needed is what they use or run after, and so on; this is how the TensorFlow white paper (arXiv
-    1603.04467, section 3.2) runs part of a graph. Ops with effects go too, with a remark.
+    1603.04467, section 3.2) runs part of a graph. Ops with effects go too, with a remark; those
+    that stay become targets of their block's end, so that no rewrite of what uses them loses them.
 
     Before:
     ```mlir
@@ -50,10 +51,20 @@ def _prune(body: Block, context: PassContext) -> bool:
                     context.remark(
                         "prune", op, "no return and no target needs it, so it never runs"
                     )
+                _cut_cycle(op)
                 op.erase()
                 changed = True
             op = previous
+        if not context.exhausted and pin(block):
+            changed |= context.allow("pin")
     return changed
+
+
+def _cut_cycle(op: Op) -> None:
+    """A `merge` that names what goes takes its first operand twice, until it goes itself."""
+    if op.name == "next_iteration":
+        for merge, index in list(op.results[0].uses):
+            merge.set_operand(index, merge.operands[0])
 
 
 def _needed(body: Block) -> dict[Op, None]:

@@ -45,7 +45,7 @@ class CheckGroups(Pass):
 
     def run(self, module: Module, context: PassContext) -> bool:
         for function in module.functions.values():
-            for op in function.body:
+            for op in function.body.walk():
                 if isinstance(op, Fusion):
                     _check(op, context)
         return False

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
-from tfc.ir.core import Kernel, Module, SymbolRef
+from tfc.ir.core import Block, Kernel, Module, Op, SymbolRef
+from tfc.ir.effects import FAN, blocks_of
 from tfc.ir.errors import TfcError, UnsupportedError
 from tfc.ops.control import Fusion, Launch
+from tfc.ops.loops import NoOp
 from tfc.passes.base import Pass, PassContext, register
 from tfc.passes.lower.schedule import hero, reductions
 from tfc.tile.nests.elementwise import elementwise
@@ -52,6 +55,9 @@ SCHEDULES: dict[str, tuple[type[Schedule], ...]] = {
 class Lower(Pass):
     """Builds the kernel of each `fusion` by its schedule; equal kernels are built once.
 
+    What stands beside them stays, in regions too: control flow, reads and writes of variables,
+    views, constants. A `no_op` goes: its control edges become edges of what it stood between.
+
     Before:
     ```mlir
     func @main(%x: tensor<64xf32>) -> (%y: tensor<64xf32>) {
@@ -81,14 +87,51 @@ class Lower(Pass):
         lowering = _Lowering(module)
         changed = False
         for function in module.functions.values():
-            for op in function.body:
-                if op.regions and not isinstance(op, Fusion):
-                    text = f"{op.name} cannot be compiled yet"
-                    raise UnsupportedError(text, where=str(op.location))
-                if isinstance(op, Fusion) and context.allow("lower"):
-                    lowering.replace(op)
-                    changed = True
+            for block in list(blocks_of(function.body)):
+                for op in block:
+                    changed |= _lower(op, lowering, context)
         return changed
+
+
+def _lower(op: Op, lowering: _Lowering, context: PassContext) -> bool:
+    if isinstance(op, Fusion):
+        if context.allow("lower"):
+            lowering.replace(op)
+            return True
+    elif isinstance(op, NoOp):
+        if context.allow("lower-no-op"):
+            dissolve(op)
+            return True
+    elif op.level == "graph":
+        raise UnsupportedError(f"{op.name} cannot be compiled yet", where=str(op.location))
+    return False
+
+
+def dissolve(op: NoOp) -> None:
+    """Lets what runs after a `no_op` run after what that runs after.
+
+    Where these are many, they are put in a row, in which they stand in the text anyway: then the
+    last of them is enough.
+    """
+    before = _in_order(op)
+    if len(before) * len(op.control_users) > FAN * (len(before) + len(op.control_users)):
+        for first, second in pairwise(before):
+            second.add_after(first)
+        for earlier in before[:-1]:
+            op.remove_after(earlier)
+    op.erase()
+
+
+def _in_order(op: NoOp) -> list[Op]:
+    """What an op runs after, in the order of the text; outer blocks come first."""
+    wanted = set(op.after)
+    found: list[Op] = []
+    block: Block | None = op.parent
+    while block is not None:
+        found = [*(o for o in block if o in wanted), *found]
+        owner = block.parent
+        block = owner.parent if isinstance(owner, Op) else None
+    return found
 
 
 @dataclass

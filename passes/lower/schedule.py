@@ -72,7 +72,7 @@ class SchedulePass(Pass):
         target = context.target or resolve("host")
         changed = False
         for function in module.functions.values():
-            for op in function.body:
+            for op in function.body.walk():
                 if isinstance(op, Fusion) and not op.schedule and context.allow("schedule"):
                     op.set_attribute("schedule", str(choose(op, target)))
                     changed = True

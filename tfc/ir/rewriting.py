@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tfc.ir.builder import Builder
-from tfc.ir.core import Block, Effect, Function, Kernel, Location, Op, Value
+from tfc.ir.core import Block, Function, Kernel, Location, Op, Value
+from tfc.ir.effects import erase_dead, is_dead
 
 OpT = TypeVar("OpT", bound=Op)
 ERASE_DEAD = "erase-dead"
@@ -103,7 +104,7 @@ class Rewriter(Builder):
     def erase(self, op: Op) -> None:
         """Erases an op that nothing uses."""
         operands = [v for o in op.walk() for v in o.inputs]  # of its regions too
-        op.erase()
+        erase_dead(op)
         self._released(operands)
 
     def set_operand(self, op: Op, index: int, value: Value | None) -> None:
@@ -193,17 +194,11 @@ def pattern(name: str, root: type[OpT]) -> Callable[[Callable[[OpT, Rewriter], b
 # ---- the driver
 
 
-def is_dead(op: Op) -> bool:
-    """Whether nothing would notice if the op did not run."""
-    if op.terminator or any(v.uses for v in op.results):
-        return False
-    return all(inner.effects in (Effect.NONE, Effect.READ) for inner in op.walk())
-
-
 def _is_ordered(op: Op) -> bool:
     """Whether control dependencies hang on an op or on what it uses: no rule may bypass those."""
     makers = [v.producer for v in op.inputs]
-    return bool(op.after) or any(maker is not None and maker.after for maker in makers)
+    waits = op.after or op.control_users
+    return bool(waits) or any(maker is not None and maker.after for maker in makers)
 
 
 class _Driver:

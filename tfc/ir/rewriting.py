@@ -98,14 +98,18 @@ class Rewriter(Builder):
         for result in op.results:
             self._touch_users(result)
         operands = [v for o in op.walk() for v in o.inputs]  # of its regions too
+        around = [*op.after, *op.control_users]
         op.replace(list(values))
         self._released(operands)
+        self._unordered(around)
 
     def erase(self, op: Op) -> None:
         """Erases an op that nothing uses."""
         operands = [v for o in op.walk() for v in o.inputs]  # of its regions too
+        around = [*op.after, *op.control_users]
         erase_dead(op)
         self._released(operands)
+        self._unordered(around)
 
     def set_operand(self, op: Op, index: int, value: Value | None) -> None:
         old = op.operands[index]
@@ -127,6 +131,11 @@ class Rewriter(Builder):
     def _touch_users(self, value: Value) -> None:
         for user in value.users:
             self._touched(user)
+
+    def _unordered(self, around: Iterable[Op]) -> None:
+        """Looks again at ops that lost a control edge, and at their users."""
+        for op in around:
+            self.modified(op)
 
     def _released(self, operands: Iterable[Value]) -> None:
         """Looks again at the makers of values that lost a user, and at the last user left."""

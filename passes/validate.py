@@ -154,13 +154,20 @@ def _edges(generator: np.random.Generator, dtype: DType, shape: tuple[int, ...])
 
 
 def _signature(module: Module) -> tuple[str, ...]:
-    """What decides which inputs functions take."""
-    types = [str(a.type) for f in module.functions.values() for a in f.body.args]
-    return (*types, *(f"{name} {info}" for name, info in module.dims.items()))
+    """What decides which inputs functions take, and which outputs they give."""
+    heads = [
+        f"@{f.name} {', '.join(map(repr, f.body.args))} -> {', '.join(f.output_names)}"
+        for f in module.functions.values()
+    ]
+    return (*heads, *(f"{name} {info}" for name, info in module.dims.items()))
 
 
 def _fits(case: Case, module: Module) -> bool:
-    function = module.functions[case.function]
+    function = module.functions.get(case.function)
+    if function is None or set(case.inputs) != {arg.name for arg in function.body.args}:
+        return False
+    if set(case.outputs) != set(function.output_names):
+        return False
     arrays = [case.inputs[arg.name] for arg in function.body.args]
     try:
         bind_symbols(module, function, arrays)

@@ -14,6 +14,7 @@ import numpy as np
 from tfc.ir.core import Block, Function, Module, Op, Value
 from tfc.ir.errors import TfcError
 from tfc.ir.expr import Dim, Expr, as_expr
+from tfc.ir.frames import has_primitive_control
 from tfc.ir.types import DTYPES, TensorType, Type
 from tfc.ops.base import GraphOp, static, written_checks
 from tfc.ops.constant import Constant
@@ -46,11 +47,20 @@ def interpret(
     arrays = _input_arrays(chosen, inputs)
     symbols = bind_symbols(module, chosen, arrays)
     check_entry(chosen, symbols)
-    run = _Run(module, symbols, state)
+    run = _run_of(chosen)(module, symbols, state)
     run.values.update(zip(chosen.body.args, arrays, strict=True))
     with np.errstate(all="ignore"):
         results = run.block(chosen.body)
     return dict(zip(chosen.output_names, results, strict=True))
+
+
+def _run_of(function: Function) -> type[Run]:
+    """The kind of run that a function needs."""
+    if not has_primitive_control(function):
+        return Run
+    from tfc.interpret_frames import FrameRun  # which is a `Run`, so not before
+
+    return FrameRun
 
 
 def state_of(module: Module, state: State | None = None) -> State:
@@ -181,7 +191,7 @@ def evaluated(op: GraphOp, symbols: Symbols) -> GraphOp:
     return copy
 
 
-class _Run:
+class Run:
     """One run of a function: the arrays of the values so far."""
 
     def __init__(self, module: Module, symbols: Symbols, state: State | None = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfc.ir.core import Block, Module, Op
+from tfc.ir.core import Block, Function, Module, Op
 from tfc.ir.effects import is_pure, pin
 from tfc.passes.base import Pass, PassContext, changes, register
 
@@ -37,6 +37,11 @@ class Prune(Pass):
 
     def run(self, module: Module, context: PassContext) -> bool:
         return changes(_prune(f.body, context) for f in module.functions.values())
+
+
+def prune_function(function: Function, context: PassContext) -> bool:
+    """Removes what a function does not need; whether there was any."""
+    return _prune(function.body, context)
 
 
 def _prune(body: Block, context: PassContext) -> bool:

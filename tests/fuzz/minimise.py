@@ -29,7 +29,7 @@ from tests.fuzz.check import (
 )
 from tests.fuzz.graphs import Case, Data, generate
 from tfc.driver import clone_module
-from tfc.interpret import _input_arrays, _Run, bind_symbols
+from tfc.interpret import Run, _input_arrays, bind_symbols
 from tfc.ir.core import Module, Op, Value
 from tfc.passes.base import PassContext
 from tfc.passes.pipeline_text import parse_pipeline
@@ -232,7 +232,7 @@ def _values(case: Case, data: Data, op: Op) -> list[Any] | None:
     """What the results of an op are."""
     function = case.module.main
     arrays = _input_arrays(function, data.inputs)
-    run = _Run(case.module, bind_symbols(case.module, function, arrays))
+    run = Run(case.module, bind_symbols(case.module, function, arrays))
     run.values.update(zip(function.body.args, arrays, strict=True))
     with np.errstate(all="ignore"):
         try:

@@ -17,7 +17,7 @@ import numpy as np
 
 from tests.farm import Outcome
 from tests.fuzz import data
-from tfc.interpret import _Run, bind_symbols
+from tfc.interpret import Run, bind_symbols
 from tfc.ir.core import Function, Module, Op, Value
 from tfc.ir.errors import TfcError, UnsupportedError
 from tfc.ir.expr import Expr, as_expr
@@ -194,7 +194,7 @@ def inlined(module: Module) -> Module:
     return copy
 
 
-class _Moved(_Run):
+class _Moved(Run):
     """A run of kernels whose results show what is open.
 
     The memory that they write holds other numbers before, and the inputs are moved a little.

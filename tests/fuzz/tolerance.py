@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tfc.interpret import Symbols, _input_arrays, _Run, bind_symbols, evaluated
+from tfc.interpret import Run, Symbols, _input_arrays, bind_symbols, evaluated
 from tfc.ir.builder import Builder
 from tfc.ir.core import Block, Module, Op, Value
 from tfc.ir.errors import TfcError
@@ -82,7 +82,7 @@ def format_of(dtype: DType) -> Format:
     return FORMATS[dtype.name]
 
 
-class NoisyRun(_Run):
+class NoisyRun(Run):
     """A run in which each rounding errs at random.
 
     16-bit floats are held as f32: kernels do so between the ops that they join. Every other run

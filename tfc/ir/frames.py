@@ -14,7 +14,15 @@ from dataclasses import dataclass, field
 from tfc.ir.core import Block, Effect, Function, Op, Value
 from tfc.ir.errors import TfcError
 
-PRIMITIVE = ("switch", "merge", "enter", "exit", "next_iteration", "loop_cond")
+PRIMITIVE = (
+    "switch",
+    "merge",
+    "enter",
+    "exit",
+    "next_iteration",
+    "loop_cond",
+    "live_or_zeros",
+)
 
 
 @dataclass(eq=False)

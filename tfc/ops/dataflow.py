@@ -237,3 +237,26 @@ class LoopCond(PrimitiveControl, name="loop_cond"):
         self.check_rank(self.condition, 0, "C2", "the condition")
         self.check_dtype(self.condition, (BOOL,), "C2", "the condition")
         return [self.condition.type]
+
+
+class LiveOrZeros(PrimitiveControl, name="live_or_zeros"):
+    """A value where it is alive, else zeros; and whether it is. Dead only by what it runs after.
+
+    C1: it stands in the body of a function.
+
+    ```mlir
+    func @main(%x: tensor<Sxf32>, %p: tensor<bool>) -> (%y: tensor<Sxf32>, %l: tensor<bool>) {
+      %f, %t = switch(%x, %p) : tensor<Sxf32>, tensor<Sxf32>
+      %e = exp(%t) : tensor<Sxf32>
+      %y, %l = live_or_zeros(%e) : tensor<Sxf32>, tensor<bool>
+      return %y, %l
+    }
+    ```
+    """
+
+    data: Value = operand()
+    output: Value = result()
+    live: Value = result()
+
+    def infer(self) -> list[Type]:
+        return [self.data.type, TensorType(BOOL, ())]

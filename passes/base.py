@@ -169,7 +169,8 @@ def _read_option(kind: Any, text: str) -> Any:
         kind = next(k for k in typing.get_args(kind) if k is not types.NoneType)
     if typing.get_origin(kind) is tuple:
         item = typing.get_args(kind)[0]
-        return tuple(_read_option(item, part) for part in text.split("+") if part)
+        listed = text[1:-1].split(",") if text.startswith("[") else text.split("+")
+        return tuple(_read_option(item, part.strip()) for part in listed if part.strip())
     if kind is bool:
         if text not in ("true", "false"):
             raise ValueError("expected true or false")

@@ -14,7 +14,7 @@ from tfc.passes.pipelines import PIPELINES
 
 _OPTIONS = r"\{((?:[^{}\"]|\"[^\"]*\")*)\}"
 _ENTRY = re.compile(rf"\s*([\w-]+)\s*(?:{_OPTIONS})?\s*(?:(,)|$)")
-_OPTION = re.compile(r"\s*([\w-]+)\s*(?:=\s*(\"[^\"]*\"|[^,\"]*?))?\s*(?:(,)|$)")
+_OPTION = re.compile(r"\s*([\w-]+)\s*(?:=\s*(\"[^\"]*\"|\[[^\]]*\]|[^,\"\[]*?))?\s*(?:(,)|$)")
 
 
 def parse_pipeline(text: str) -> list[Pass]:

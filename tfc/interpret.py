@@ -19,6 +19,7 @@ from tfc.ir.types import DTYPES, TensorType, Type
 from tfc.ops.base import GraphOp, static, written_checks
 from tfc.ops.constant import Constant
 from tfc.ops.control import Fusion, If, Launch
+from tfc.ops.gradients import Gradients, expand_all
 from tfc.ops.loops import Scan, While
 from tfc.ops.stateful import HostOp, StatefulOp, resource_infos
 from tfc.runtime.errors import LoaderError
@@ -43,7 +44,7 @@ def interpret(
     Raises TfcError where an input is missing or does not fit, and where an op fails (an index out
     of range, dimensions that differ).
     """
-    chosen = find_function(module, function)
+    chosen = without_gradients(find_function(module, function))
     arrays = _input_arrays(chosen, inputs)
     symbols = bind_symbols(module, chosen, arrays)
     check_entry(chosen, symbols)
@@ -86,6 +87,16 @@ def find_function(module: Module, name: str) -> Function:
         known = ", ".join(f"@{n}" for n in module.functions) or "none"
         raise TfcError(f"the module has no function @{name}", hint=f"it has {known}")
     return module.functions[name]
+
+
+def without_gradients(function: Function) -> Function:
+    """The function, or a copy of it in which the ops `gradients` are expanded."""
+    if not any(isinstance(op, Gradients) for op in function.body.walk()):
+        return function
+    body = function.body.clone({})
+    copy = Function(function.name, body, function.output_names, function.attributes)
+    expand_all(body)
+    return copy
 
 
 def _input_arrays(function: Function, inputs: Mapping[str, Any]) -> list[Array]:
@@ -255,10 +266,12 @@ class Run:
             raise op.error(str(error)) from error
 
     def loop(self, op: While, carried: list[Array]) -> list[Array]:
+        left = op.maximum
         while True:
             self.values.update(zip(op.cond.args, carried, strict=True))
-            if not self.block(op.cond)[0]:
+            if left == 0 or not self.block(op.cond)[0]:
                 return carried
+            left -= 1
             self.values.update(zip(op.do.args, carried, strict=True))
             carried = self.block(op.do)
 

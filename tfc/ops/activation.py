@@ -22,6 +22,7 @@ from tfc.ops.transcendental import Erf, Expm1, Sigmoid, Softplus, Tanh, erf, sig
 
 if TYPE_CHECKING:
     from tfc.ir.builder import Builder
+    from tfc.ops.calculus import Calculus
 
 _GELU_SCALE = math.sqrt(2 / math.pi)
 _GELU_CUBE = 0.044715
@@ -88,6 +89,14 @@ class Elu(Activation, name="elu"):
     def steps(self, do: Steps, x: Value) -> Value:
         return do(Where, do(Less, x, 0), do(Mul, do(Expm1, x), self.alpha), x)
 
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        # The power overflows on the other side: it is chosen last.
+        below = do("mul", do("mul", g, do("exp", self.x)), self.alpha)
+        return [do.where(do("less", self.x, 0), below, g)]
+
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        return self.summed_slopes(b, gradients)
+
 
 class Selu(Activation, name="selu"):
     """gamma * x above 0, else gamma * alpha * (e^x - 1).
@@ -112,6 +121,13 @@ class Selu(Activation, name="selu"):
     def steps(self, do: Steps, x: Value) -> Value:
         below = do(Mul, do(Expm1, x), self.gamma * self.alpha)
         return do(Where, do(Greater, x, 0), do(Mul, x, self.gamma), below)
+
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        below = do("mul", do("mul", g, do("exp", self.x)), self.gamma * self.alpha)
+        return [do.where(do("greater", self.x, 0), do("mul", g, self.gamma), below)]
+
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        return self.summed_slopes(b, gradients)
 
 
 class Celu(Activation, name="celu"):
@@ -143,6 +159,13 @@ class Celu(Activation, name="celu"):
     def steps(self, do: Steps, x: Value) -> Value:
         below = do(Mul, do(Expm1, do(Div, x, self.alpha)), self.alpha)
         return do(Add, do(Maximum, x, 0), do(Minimum, below, 0))
+
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        below = do("mul", g, do("exp", do("div", self.x, self.alpha)))
+        return [do.where(do("less", self.x, 0), below, g)]
+
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        return self.summed_slopes(b, gradients)
 
 
 class Gelu(Activation, name="gelu"):

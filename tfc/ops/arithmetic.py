@@ -5,11 +5,15 @@ Floats are computed in float64 and rounded once, which for + - * / is the correc
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfc.ops.base import NUMERIC, Array, Binary, is_float_array, narrow, widen
+
+if TYPE_CHECKING:
+    from tfc.ir.core import Value
+    from tfc.ops.calculus import Calculus
 
 
 class Arithmetic(Binary):
@@ -47,6 +51,9 @@ class Add(Arithmetic, name="add"):
     def compute(self, x: Array, y: Array) -> Any:
         return x + y
 
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return [g, g]
+
 
 class Sub(Arithmetic, name="sub"):
     """x - y.
@@ -66,6 +73,9 @@ class Sub(Arithmetic, name="sub"):
 
     def compute(self, x: Array, y: Array) -> Any:
         return x - y
+
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return [g, do("neg", g)]
 
 
 class Mul(Arithmetic, name="mul"):
@@ -88,6 +98,9 @@ class Mul(Arithmetic, name="mul"):
 
     def compute(self, x: Array, y: Array) -> Any:
         return x * y
+
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return [do("mul", g, self.y), do("mul", g, self.x)]
 
 
 class Div(Arithmetic, name="div"):
@@ -113,6 +126,10 @@ class Div(Arithmetic, name="div"):
             return x / y
         return _truncated(x, y)
 
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        quotient = do("div", do("mul", g, self.output), self.y)
+        return [do("div", g, self.y), do("neg", quotient)]
+
 
 class Mod(Arithmetic, name="mod"):
     """The remainder of the division that rounds down, with the sign of y (a zero too).
@@ -137,6 +154,10 @@ class Mod(Arithmetic, name="mod"):
             return np.mod(x, y)
         return np.where(y == 0, x.dtype.type(0), np.mod(x, _divisor(y)))
 
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        quotient = do("floor", do("div", self.x, self.y))
+        return [g, do("neg", do("mul", g, quotient))]
+
 
 class Fmod(Arithmetic, name="fmod"):
     """The remainder of the division that rounds toward 0, with the sign of x (a zero too).
@@ -160,6 +181,12 @@ class Fmod(Arithmetic, name="fmod"):
         if is_float_array(x):
             return np.fmod(x, y)
         return np.where(y == 0, x.dtype.type(0), x - _truncated(x, y) * y)
+
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        quotient = do("div", self.x, self.y)
+        positive = do("greater", quotient, 0)
+        whole = do.where(positive, do("floor", quotient), do("ceil", quotient))
+        return [g, do("neg", do("mul", g, whole))]
 
 
 class Pow(Arithmetic, name="pow"):
@@ -191,6 +218,14 @@ class Pow(Arithmetic, name="pow"):
         # Of -1 only the lowest bit of the power counts, which is the same for y and -y.
         return _integer_power(np.where(y < 0, inverse, x).astype(x.dtype), y)
 
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        # A power of 0 is constant in x; 0 to a power is constant in y, whatever its logarithm.
+        lower = do("pow", self.x, do("sub", self.y, 1))
+        by_x = do.where(do("equal", self.y, 0), 0, do("mul", self.y, lower))
+        by_y = do("mul", self.output, do("log", self.x))
+        by_y = do.where(do("equal", self.x, 0), 0, by_y)
+        return [do("mul", g, by_x), do("mul", g, by_y)]
+
 
 class Maximum(Arithmetic, name="maximum"):
     """The larger of x and y; NaN where either is. Of two zeros it may be any.
@@ -213,6 +248,9 @@ class Maximum(Arithmetic, name="maximum"):
     def compute(self, x: Array, y: Array) -> Any:
         return np.where((x >= y) | (x != x), x, y)
 
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return _chosen(do, g, do("greater", self.x, self.y), do("less", self.x, self.y))
+
 
 class Minimum(Arithmetic, name="minimum"):
     """The smaller of x and y; NaN where either is. Of two zeros it may be any.
@@ -234,6 +272,16 @@ class Minimum(Arithmetic, name="minimum"):
 
     def compute(self, x: Array, y: Array) -> Any:
         return np.where((x <= y) | (x != x), x, y)
+
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return _chosen(do, g, do("less", self.x, self.y), do("greater", self.x, self.y))
+
+
+def _chosen(do: Calculus, g: Value, first: Value, second: Value) -> list[Value | None]:
+    """The gradient goes to the operand that is chosen; equal ones share it."""
+    half = do("mul", g, 0.5)
+    by_x = do.where(first, g, do.where(second, 0, half))
+    return [by_x, do.where(second, g, do.where(first, 0, half))]
 
 
 def _divisor(y: Array) -> Array:

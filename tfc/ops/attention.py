@@ -109,3 +109,9 @@ class Attention(GraphOp, name="attention"):
 
         operands = Operands(self.query, self.key, self.value, self.mask, self.scale)
         return attention(name, group, self.result, operands, schedule)
+
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        """Those of matmul, softmax, matmul."""
+        from tfc.ops.backward import through
+
+        return through(self, self.decompose, b, gradients)

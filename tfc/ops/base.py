@@ -35,6 +35,8 @@ from tfc.ir.types import (
 if TYPE_CHECKING:
     from tfc.ir.builder import Builder
     from tfc.ir.core import Function
+    from tfc.ops.backward import Backward
+    from tfc.ops.calculus import Calculus
     from tfc.tile.nest import Nest
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -98,10 +100,12 @@ class GraphOp(Op):
     `exact`: the reference's bits are the same on every machine, so that it may fold constants.
     `commutative`: the first two operands may change places. `hero`: the kind of kernel that is
     built around the op by its `lower`; empty for one that is evaluated inside of others by its
-    `pull`, or not at all.
+    `pull`, or not at all. `differentiable`: its results change smoothly with some operand, so that
+    it has a `gradient`; where it is false, no gradient passes through the op.
     """
 
     exact: ClassVar[bool] = False
+    differentiable: ClassVar[bool] = True
     commutative: ClassVar[bool] = False
     hero: ClassVar[str] = ""
 
@@ -111,6 +115,24 @@ class GraphOp(Op):
         It may read attributes and types, in which every dimension is an int when this is called.
         """
         raise NotImplementedError(f"{self.name} has no reference")
+
+    # ---- derivatives
+
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        """The gradients by the operands, made of graph ops, for those by the results.
+
+        None stands for zeros, in both lists. An operand that stands twice gets a gradient for each
+        place. Source: arXiv 1603.04467, section 4.1.
+        """
+        hint = "give its class a `gradient`, or say that it is not `differentiable`"
+        raise self.error("the op has no gradient", hint)
+
+    def backward(self, walk: Backward) -> None:
+        """Adds to the gradients of what it uses, outer values of regions too."""
+        gradients = self.gradient(walk.builder, [walk.of(v) for v in self.results])
+        for value, gradient in zip(self.operands, gradients, strict=True):
+            if value is not None and gradient is not None:
+                walk.add(value, gradient)
 
     # ---- what must hold of dimensions
 
@@ -263,6 +285,12 @@ class Composite(GraphOp):
         """The values that replace the results, made of other ops at the builder's place."""
         raise NotImplementedError(f"{self.name} does not decompose")
 
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        """Those of the ops that it is made of, which are made once more; CSE merges them."""
+        from tfc.ops.backward import through
+
+        return through(self, self.decompose, b, gradients)
+
 
 def is_composite(op: Op | type[Op]) -> bool:
     """Whether an op, or a class of them, decomposes."""
@@ -292,6 +320,25 @@ class Elementwise(GraphOp):
     def result_dtype(self, dtype: DType) -> DType:
         """The element type of the result for that of the operands."""
         return dtype
+
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        """The gradients by the operands for that by the result, each of the result's shape."""
+        raise self.error("the op has no gradient", "give its class `slopes`")
+
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        """The slopes, summed over the axes along which an operand is stretched."""
+        return self.summed_slopes(b, gradients)
+
+    def summed_slopes(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        """As `gradient`, for a composite whose `slopes` are better than those of its parts."""
+        from tfc.ops.calculus import Calculus
+
+        (g,) = gradients
+        if g is None:
+            return [None] * len(self.operands)
+        do = Calculus(b)
+        pairs = zip(self.slopes(do, g), self.operands, strict=True)
+        return [s and do.sum_to(s, v.tensor.shape) if v is not None else None for s, v in pairs]
 
     def pull(self, nest: Nest, index: list[Expr], number: int) -> Value:
         """The tile of the result at an index, inside of a kernel."""
@@ -330,6 +377,7 @@ class Comparison(Binary):
     """A binary elementwise op with a bool result."""
 
     exact = True
+    differentiable = False
 
     def result_dtype(self, dtype: DType) -> DType:
         return BOOL

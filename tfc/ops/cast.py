@@ -13,6 +13,7 @@ from tfc.ops.base import ANY, Array, Unary, is_float_array, narrow, widen
 if TYPE_CHECKING:
     from tfc.ir.core import Value
     from tfc.ir.expr import Expr
+    from tfc.ops.calculus import Calculus
     from tfc.tile.nest import Nest
 
 
@@ -53,6 +54,9 @@ class Cast(Unary, name="cast"):
     def pull(self, nest: Nest, index: list[Expr], number: int) -> Value:
         rounded = nest.cast(nest.pull(self.x, index), self.to)
         return nest.promote(rounded)
+
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return [do.cast(g, self.x) if self.x.tensor.dtype.is_float else None]
 
 
 def _saturate(x: Array, kind: np.dtype[Any]) -> Array:

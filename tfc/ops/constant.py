@@ -35,6 +35,7 @@ class Constant(GraphOp, name="constant"):
     ```
     """
 
+    differentiable = False
     level = "any"
     exact = True
     value: Any = attribute("any")
@@ -139,6 +140,7 @@ class Iota(GraphOp, name="iota"):
     ```
     """
 
+    differentiable = False
     exact = True
     shape: tuple[Dim, ...] = attribute("dims")
     axis: int = attribute("int")
@@ -217,6 +219,7 @@ class DimValue(GraphOp, name="dim_value"):
     ```
     """
 
+    differentiable = False
     exact = True
     value: Dim = attribute("dim")
     output: Value = result()
@@ -246,6 +249,7 @@ class ShapeOf(Composite, name="shape_of"):
     ```
     """
 
+    differentiable = False
     exact = True
     x: Value = operand()
     start: int = attribute("int")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfc.ir.core import (
     Block,
@@ -21,6 +21,9 @@ from tfc.ir.core import (
 from tfc.ir.expr import Dim
 from tfc.ir.types import BOOL, TensorType, Type
 from tfc.ops.base import GraphOp, is_composite
+
+if TYPE_CHECKING:
+    from tfc.ops.backward import Backward
 
 
 class Return(Op, name="return"):
@@ -117,6 +120,11 @@ class If(GraphOp, name="if"):
         for name, block in (("then", self.then), ("else", self.else_)):
             self.require(not block.args, "C2", f"`{name}` has arguments")
             check_yield(self, block, name, "C2")
+
+    def backward(self, walk: Backward) -> None:
+        from tfc.ops.backward_control import backward_if
+
+        backward_if(self, walk)
 
 
 def check_yield(op: GraphOp, block: Block, name: str, constraint: str) -> None:

@@ -218,6 +218,21 @@ class Conv(Windowed, name="conv"):
         taps = self.window_taps()
         return build(name, group, self.result, self.x, self.weight, taps, self.groups, schedule)
 
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        from tfc.ops.calculus import Calculus
+
+        (g,), do = gradients, Calculus(b)
+        if g is None:
+            return [None] * len(self.operands)
+        lists: Any = {name: self._list(name, least) for name, least in WINDOW_LISTS.items()}
+        del lists["overhang"]
+        groups = self.groups
+        by_x = do("conv_input_gradient", g, self.weight, size=self.spatial, groups=groups, **lists)
+        by_weight = do("conv_weight_gradient", self.x, g, kernel=self.taps, groups=groups, **lists)
+        others = tuple(a for a in range(g.tensor.rank) if a != 1)
+        by_bias = do("reduce_sum", g, axes=others) if self.bias is not None else None
+        return [by_x, by_weight, by_bias][: len(self.operands)]
+
 
 def correlate(x: Array, weight: Array, windows: Sequence[Window], groups: int) -> Array:
     """The convolution as one matrix product a group: [places, taps] x [taps, output channels]."""
@@ -309,6 +324,16 @@ class MaxPool(Pool, name="max_pool"):
         taps = self.window_taps()
         return pool(name, group, self.result, self.x, "max", taps, None, schedule)
 
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        from tfc.ops.calculus import Calculus
+
+        (g,), do = gradients, Calculus(b)
+        if g is None:
+            return [None] * len(self.operands)
+        lists: Any = {name: self._list(name, least) for name, least in WINDOW_LISTS.items()}
+        y, kernel = self.result, self.kernel
+        return [do("max_pool_gradient", self.x, y, g, kernel=kernel, **lists)]
+
 
 class AveragePool(Pool, name="average_pool"):
     """The mean of each window; with `count_include_pad` declared padding counts, as zeros.
@@ -359,6 +384,16 @@ class AveragePool(Pool, name="average_pool"):
         beyond = [(w.low, w.high) if included else (0, 0) for w in self.windows]
         taps = self.window_taps()
         return pool(name, group, self.result, self.x, "sum", taps, beyond, schedule)
+
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        from tfc.ops.calculus import Calculus
+
+        (g,), do = gradients, Calculus(b)
+        if g is None:
+            return [None] * len(self.operands)
+        from tfc.ops.convolution_gradient import average_pool_gradient
+
+        return [average_pool_gradient(do, self, g)]
 
 
 class GlobalPool(Composite):

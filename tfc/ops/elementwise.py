@@ -28,6 +28,7 @@ from tfc.ops.base import (
 if TYPE_CHECKING:
     from tfc.ir.builder import Builder
     from tfc.ir.expr import Expr
+    from tfc.ops.calculus import Calculus
     from tfc.tile.nest import Nest
 
 
@@ -70,6 +71,9 @@ class Neg(NumberFunction, name="neg"):
     def compute(self, x: Array) -> Array:
         return np.negative(x)
 
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return [do("neg", g)]
+
 
 class Abs(NumberFunction, name="abs"):
     """The absolute value; that of the smallest integer is itself.
@@ -87,6 +91,9 @@ class Abs(NumberFunction, name="abs"):
     def compute(self, x: Array) -> Array:
         return np.abs(x)
 
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return [do("mul", g, do("sign", self.x))]
+
 
 class Sign(NumberFunction, name="sign"):
     """1 where x > 0, -1 where x < 0, 0 where x is 0, NaN where it is NaN.
@@ -100,6 +107,8 @@ class Sign(NumberFunction, name="sign"):
     }
     ```
     """
+
+    differentiable = False
 
     def compute(self, x: Array) -> Array:
         return np.sign(x)
@@ -118,6 +127,7 @@ class Floor(FloatFunction, name="floor"):
     ```
     """
 
+    differentiable = False
     exact = True
 
     def compute(self, x: Array) -> Array:
@@ -137,6 +147,7 @@ class Ceil(FloatFunction, name="ceil"):
     ```
     """
 
+    differentiable = False
     exact = True
 
     def compute(self, x: Array) -> Array:
@@ -156,6 +167,7 @@ class Round(FloatFunction, name="round"):
     ```
     """
 
+    differentiable = False
     exact = True
 
     def compute(self, x: Array) -> Array:
@@ -180,6 +192,9 @@ class Sqrt(FloatFunction, name="sqrt"):
     def compute(self, x: Array) -> Array:
         return np.sqrt(x)
 
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return [do("div", do("mul", g, 0.5), self.output)]
+
 
 class Rsqrt(FloatFunction, name="rsqrt"):
     """1 / sqrt(x); an infinity of its sign at 0, NaN below.
@@ -198,6 +213,10 @@ class Rsqrt(FloatFunction, name="rsqrt"):
 
     def compute(self, x: Array) -> Array:
         return 1 / np.sqrt(x)
+
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        cube = do("mul", self.output, do("mul", self.output, self.output))
+        return [do("mul", do("mul", g, -0.5), cube)]
 
 
 class Reciprocal(FloatFunction, name="reciprocal"):
@@ -218,6 +237,9 @@ class Reciprocal(FloatFunction, name="reciprocal"):
     def compute(self, x: Array) -> Array:
         return 1 / x
 
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return [do("neg", do("mul", g, do("mul", self.output, self.output)))]
+
 
 class IsNan(Unary, name="is_nan"):
     """Whether x is no number.
@@ -232,6 +254,7 @@ class IsNan(Unary, name="is_nan"):
     ```
     """
 
+    differentiable = False
     exact = True
     dtypes = FLOATS
 
@@ -255,6 +278,7 @@ class IsInf(Composite, Unary, name="is_inf"):
     ```
     """
 
+    differentiable = False
     exact = True
     dtypes = FLOATS
     positive: bool = attribute("bool", default=True)
@@ -314,3 +338,6 @@ class Where(Elementwise, name="where"):
     def pull(self, nest: Nest, index: list[Expr], number: int) -> Value:
         tiles = [nest.pull(v, broadcast_index(index, v.tensor.shape)) for v in self.inputs]
         return nest.select(*tiles)
+
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return [None, do.where(self.condition, g, 0), do.where(self.condition, 0, g)]

@@ -17,7 +17,18 @@ from tfc.ops.base import INDICES, Array, Composite, GraphOp, static
 
 if TYPE_CHECKING:
     from tfc.ir.builder import Builder
+    from tfc.ops.calculus import Calculus
     from tfc.tile.nest import Nest
+
+
+def wrapped(op: GraphOp, indices: Array, size: int, axis: int) -> Array:
+    """The indices of an axis counted from its start; an error of the op if one is out of range."""
+    wide = indices.astype(np.int64)
+    outside = (wide < -size) | (wide >= size)
+    if outside.any():
+        worst = int(wide[outside].flat[0])
+        raise op.error(f"index {worst} is out of range of axis {axis}, whose size is {size}")
+    return np.where(wide < 0, wide + size, wide)
 
 
 class Indexing(GraphOp):
@@ -30,12 +41,7 @@ class Indexing(GraphOp):
 
     def wrapped(self, indices: Array, size: int, axis: int) -> Array:
         """The indices of an axis counted from its start, all in range."""
-        wide = indices.astype(np.int64)
-        outside = (wide < -size) | (wide >= size)
-        if outside.any():
-            worst = int(wide[outside].flat[0])
-            raise self.error(f"index {worst} is out of range of axis {axis}, whose size is {size}")
-        return np.where(wide < 0, wide + size, wide)
+        return wrapped(self, indices, size, axis)
 
     def position(self, nest: Nest, place: list[Expr], axis: int) -> tuple[Value, Dim]:
         """The index tile read at a place of the indices, and the stride of its axis in x."""
@@ -79,6 +85,17 @@ class Gather(Indexing, name="gather"):
         position = self.position(nest, index[axis : axis + rank], axis)
         return nest.read(self.x, [*index[:axis], ZERO, *index[axis + rank :]], [position])
 
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        from tfc.ops.calculus import Calculus
+
+        (g,), do = gradients, Calculus(b)
+        if g is None:
+            return [None] * len(self.operands)
+        from tfc.ops.scatter import added_slices
+
+        axis = self.axis
+        return [added_slices(do, g, self.indices, axis, self.x.tensor.shape[axis]), None]
+
 
 class GatherElements(Indexing, name="gather_elements"):
     """For each place of the indices, the element of x there, but at the index along `axis`.
@@ -117,6 +134,16 @@ class GatherElements(Indexing, name="gather_elements"):
     def pull(self, nest: Nest, index: list[Expr], number: int) -> Value:
         place = [ZERO if a == self.axis else e for a, e in enumerate(index)]
         return nest.read(self.x, place, [self.position(nest, index, self.axis)])
+
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        from tfc.ops.calculus import Calculus
+
+        (g,), do = gradients, Calculus(b)
+        if g is None:
+            return [None] * len(self.operands)
+        zeros = do.zeros(self.x.tensor)
+        added = do("scatter_elements", zeros, self.indices, g, axis=self.axis, reduction="add")
+        return [added, None]
 
 
 class GatherNd(Indexing, name="gather_nd"):
@@ -175,6 +202,24 @@ class GatherNd(Indexing, name="gather_nd"):
             self.position(nest, [*index[:lead], as_expr(i)], batch + i) for i in range(length)
         ]
         return nest.read(self.x, [*index[:batch], *[ZERO] * length, *index[lead:]], positions)
+
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        from tfc.ops.calculus import Calculus
+
+        (g,), do = gradients, Calculus(b)
+        if g is None:
+            return [None] * len(self.operands)
+        zeros = do.zeros(self.x.tensor)
+        return [do("scatter_nd", zeros, self._vectors(do), g, reduction="add"), None]
+
+    def _vectors(self, do: Calculus) -> Value:
+        """The index vectors with the places along the batch axes in front."""
+        shape = self.indices.tensor.shape
+        dtype = self.indices.tensor.dtype
+        column = (*shape[:-1], 1)
+        lead = [do("iota", shape=column, axis=a, dtype=dtype) for a in range(self.batch_dims)]
+        parts = [*lead, self.indices]
+        return do("concat", parts, axis=len(shape) - 1) if lead else self.indices
 
 
 class OneHot(Composite, name="one_hot"):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tfc.ir.core import Value, attribute, operand, optional, result
+from tfc.ir.expr import product as elements
 from tfc.ir.types import TensorType, Type
 from tfc.ops.arithmetic import Add, Mul
 from tfc.ops.base import NUMERIC, Array, Composite, GraphOp, Shape, narrow, widen
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from tfc.ir.builder import Builder
     from tfc.ir.core import Block, Kernel
+    from tfc.ops.calculus import Calculus
 
 
 class MatMul(GraphOp, name="matmul"):
@@ -72,6 +74,42 @@ class MatMul(GraphOp, name="matmul"):
         from tfc.tile.nests.contraction import contraction
 
         return contraction(name, group, self.result, self.a, self.b, schedule)
+
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        """Each operand's is the gradient times the other, transposed."""
+        from tfc.ops.calculus import Calculus
+
+        (g,), do = gradients, Calculus(b)
+        if g is None:
+            return [None, None]
+        a, c = _as_row(do, self.a), _as_column(do, self.b)
+        g = do.reshape(g, self._matrix_shape(a, c))
+        by_a = do.sum_to(do("matmul", g, do.flipped(c)), a.tensor.shape)
+        by_b = _shared_columns(do, a, g) if c.tensor.rank == 2 else do("matmul", do.flipped(a), g)
+        by_b = do.sum_to(by_b, c.tensor.shape)
+        return [do.reshape(by_a, self.a.tensor.shape), do.reshape(by_b, self.b.tensor.shape)]
+
+    def _matrix_shape(self, a: Value, b: Value) -> Shape:
+        """The shape of the result with the axes that operands of rank 1 leave out."""
+        batch = self.result.tensor.shape
+        rank = len(batch) - (self.a.tensor.rank > 1) - (self.b.tensor.rank > 1)
+        return (*batch[:rank], a.tensor.shape[-2], b.tensor.shape[-1])
+
+
+def _as_row(do: Calculus, x: Value) -> Value:
+    return x if x.tensor.rank > 1 else do.reshape(x, (1, *x.tensor.shape))
+
+
+def _as_column(do: Calculus, x: Value) -> Value:
+    return x if x.tensor.rank > 1 else do.reshape(x, (*x.tensor.shape, 1))
+
+
+def _shared_columns(do: Calculus, a: Value, g: Value) -> Value:
+    """Of a matrix that all share: one product over all rows, not a sum of many."""
+    rows = elements(g.tensor.shape[:-1])
+    left = do.expand(a, (*g.tensor.shape[:-1], a.tensor.shape[-1]))
+    left = do.reshape(left, (rows, a.tensor.shape[-1]))
+    return do("matmul", do.flipped(left), do.reshape(g, (rows, g.tensor.shape[-1])))
 
 
 def product(a: Array, b: Array) -> Array:

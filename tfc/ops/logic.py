@@ -152,6 +152,7 @@ class LogicalAnd(Binary, name="logical_and"):
     ```
     """
 
+    differentiable = False
     exact = True
     commutative = True
     dtypes = BOOLS
@@ -177,6 +178,7 @@ class LogicalOr(Binary, name="logical_or"):
     ```
     """
 
+    differentiable = False
     exact = True
     commutative = True
     dtypes = BOOLS
@@ -202,6 +204,7 @@ class LogicalXor(Binary, name="logical_xor"):
     ```
     """
 
+    differentiable = False
     exact = True
     commutative = True
     dtypes = BOOLS
@@ -227,6 +230,7 @@ class BitwiseAnd(Binary, name="bitwise_and"):
     ```
     """
 
+    differentiable = False
     exact = True
     commutative = True
     dtypes = INTEGERS
@@ -252,6 +256,7 @@ class BitwiseOr(Binary, name="bitwise_or"):
     ```
     """
 
+    differentiable = False
     exact = True
     commutative = True
     dtypes = INTEGERS
@@ -277,6 +282,7 @@ class BitwiseXor(Binary, name="bitwise_xor"):
     ```
     """
 
+    differentiable = False
     exact = True
     commutative = True
     dtypes = INTEGERS
@@ -302,6 +308,7 @@ class ShiftLeft(Binary, name="shift_left"):
     ```
     """
 
+    differentiable = False
     exact = True
     dtypes = INTEGERS
 
@@ -327,6 +334,7 @@ class ShiftRight(Binary, name="shift_right"):
     ```
     """
 
+    differentiable = False
     exact = True
     dtypes = INTEGERS
 
@@ -347,6 +355,7 @@ class LogicalNot(Unary, name="logical_not"):
     ```
     """
 
+    differentiable = False
     exact = True
     dtypes = BOOLS
     function = "not"
@@ -368,6 +377,7 @@ class BitwiseNot(Unary, name="bitwise_not"):
     ```
     """
 
+    differentiable = False
     exact = True
     dtypes = INTEGERS
     function = "not"

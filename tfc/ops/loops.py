@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfc.ir.core import Block, Value, attribute, region, result, result_type, variadic
 from tfc.ir.expr import Dim
 from tfc.ir.types import BOOL, TensorType, Type
 from tfc.ops.base import Array, GraphOp
 from tfc.ops.control import Yield, check_yield
+
+if TYPE_CHECKING:
+    from tfc.ops.backward import Backward
 
 
 class NoOp(GraphOp, name="no_op"):
@@ -27,6 +30,8 @@ class NoOp(GraphOp, name="no_op"):
     ```
     """
 
+    differentiable = False
+
     def infer(self) -> list[Type]:
         return []
 
@@ -43,8 +48,11 @@ class While(GraphOp, name="while"):
     C1: both regions have an argument of the type of each operand, which are the result types.
     C2: `cond` yields a bool of rank 0.
     C3: `do` yields values of the result types.
+    C4: `maximum` is not negative; where it is given the loop ends after so many iterations anyway,
+        so that a backward loop can save what it needs.
 
-    Source: arXiv 1603.04467, section 4.4; ONNX Loop-21 in its form without scan outputs.
+    Source: arXiv 1603.04467, section 4.4; ONNX Loop-21 in its form without scan outputs; TensorFlow
+    while_loop, as for `maximum_iterations`.
 
     ```mlir
     func @main(%n: tensor<i64>, %x: tensor<Sxf32>) -> (%y: tensor<Sxf32>) {
@@ -69,9 +77,11 @@ class While(GraphOp, name="while"):
     types: list[Type] = result_type()
     cond: Block = region()
     do: Block = region()
+    maximum: int = attribute("int", default=-1)
     outputs: list[Value] = result(variadic=True)
 
     def verify(self) -> None:
+        self.require(self.maximum >= -1, "C4", f"at most {self.maximum} iterations")
         types = [v.type for v in self.results]
         for name, block in (("cond", self.cond), ("do", self.do)):
             fits = [a.type for a in block.args] == types == [v.type for v in self.inputs]
@@ -81,6 +91,9 @@ class While(GraphOp, name="while"):
         yields = [v.type for v in end.values] if isinstance(end, Yield) else []
         self.require(yields == [TensorType(BOOL, ())], "C2", "`cond` does not yield one bool")
         check_yield(self, self.do, "do", "C3")
+
+    def backward(self, walk: Backward) -> None:
+        raise self.error("a loop has a gradient as a scan", "`gradients` makes one of it")
 
 
 class Scan(GraphOp, name="scan"):
@@ -148,6 +161,11 @@ class Scan(GraphOp, name="scan"):
         self.require(found == wanted, "C4", _differ("what `do` yields", found, wanted))
         kept = [v.type for v in self.results[: self.carries]] == carried
         self.require(kept, "C4", "the first results are not of the types of the carried values")
+
+    def backward(self, walk: Backward) -> None:
+        from tfc.ops.backward_control import backward_scan
+
+        backward_scan(self, walk)
 
 
 def _slice_of(value: Value) -> TensorType:

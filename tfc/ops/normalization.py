@@ -13,7 +13,7 @@ from tfc.ir.core import Value, attribute, operand, optional, result
 from tfc.ir.expr import product
 from tfc.ops.arithmetic import Add, Div, Mul, Pow, Sub
 from tfc.ops.base import Array, Shape
-from tfc.ops.compose import FloatComposite, per_channel
+from tfc.ops.compose import FloatComposite, per_channel, raised
 from tfc.ops.constant import scalar
 from tfc.ops.convolution import AveragePool
 from tfc.ops.elementwise import Rsqrt, Sqrt
@@ -22,6 +22,7 @@ from tfc.ops.view import Reshape, Slice
 
 if TYPE_CHECKING:
     from tfc.ir.builder import Builder
+    from tfc.ops.calculus import Calculus
 
 
 class Normalization(FloatComposite):
@@ -122,6 +123,31 @@ class BatchNorm(Normalization, name="batch_norm"):
         shift = b.value(Sub(bias, b.value(Mul(mean, factor))))
         rank = x.tensor.rank
         return _affine(b, x, per_channel(b, factor, rank), per_channel(b, shift, rank))
+
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        """By the standardised x, whose sums do not cancel."""
+        from tfc.ops.calculus import Calculus
+
+        (g,), do = gradients, Calculus(b)
+        if g is None:
+            return [None] * len(self.operands)
+        x, wide = raised(b, self.x), raised(b, g)
+        scale, mean, variance = (
+            per_channel(b, raised(b, v), x.tensor.rank)
+            for v in (self.scale, self.mean, self.variance)
+        )
+        inverse = do("rsqrt", do("add", variance, self.epsilon))
+        factor = do("mul", scale, inverse)
+        centered = do("mul", do("sub", x, mean), inverse)
+        total, along = self._sums(do, wide), self._sums(do, do("mul", wide, centered))
+        factors, inverses = (do.reshape(v, total.tensor.shape) for v in (factor, inverse))
+        slope = do("mul", do("mul", along, do("mul", factors, inverses)), -0.5)
+        found = [do("mul", wide, factor), along, total, do("neg", do("mul", total, factors)), slope]
+        return [do.cast(v, self.x) for v in found]
+
+    def _sums(self, do: Calculus, x: Value) -> Value:
+        """The sum of each channel."""
+        return do("reduce_sum", x, axes=tuple(a for a in range(x.tensor.rank) if a != 1))
 
 
 class LayerNorm(Normalization, name="layer_norm"):

@@ -19,6 +19,7 @@ from tfc.ops.logic import Greater, Less
 
 if TYPE_CHECKING:
     from tfc.ir.builder import Builder
+    from tfc.ops.calculus import Calculus
 
 
 class Relu(Activation, name="relu"):
@@ -42,6 +43,13 @@ class Relu(Activation, name="relu"):
 
     def steps(self, do: Steps, x: Value) -> Value:
         return do(Maximum, x, 0)
+
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        # 0 at 0, as everywhere: PyTorch and TensorFlow agree.
+        return [do.where(do("greater", self.x, 0), g, 0)]
+
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        return self.summed_slopes(b, gradients)
 
 
 class LeakyRelu(Activation, name="leaky_relu"):
@@ -245,3 +253,23 @@ class Clip(Composite, name="clip"):
         if self.high is not None:
             value = b.value(Minimum(value, self.high))
         return [value]
+
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        """To what is chosen: a bound that x is equal to gets nothing."""
+        from tfc.ops.calculus import Calculus
+
+        (g,), do = gradients, Calculus(b)
+        if g is None:
+            return [None] * 3
+        found: list[Value | None] = [None, None, None]
+        raised = self.x if self.low is None else do("maximum", self.x, self.low)
+        if self.high is not None:
+            above = do("greater", raised, self.high)
+            found[2] = do.total(do.where(above, g, 0))
+            g = do.where(above, 0, g)
+        if self.low is not None:
+            below = do("less", self.x, self.low)
+            found[1] = do.total(do.where(below, g, 0))
+            g = do.where(below, 0, g)
+        found[0] = g
+        return found

@@ -15,7 +15,9 @@ from tfc.ir.types import BOOL, I64, DType, TensorType, Type
 from tfc.ops.base import NUMERIC, Array, GraphOp, Shape, narrow, widen
 
 if TYPE_CHECKING:
+    from tfc.ir.builder import Builder
     from tfc.ir.core import Block, Kernel
+    from tfc.ops.calculus import Calculus
     from tfc.tile.nests.reduction import Reduction as Folding
 
 
@@ -44,6 +46,10 @@ class Reduction(GraphOp):
 
     def _fold(self, function: Any, x: Array, **options: Any) -> Array:
         return function(x, axis=self.axes, keepdims=self.keepdims, **options)
+
+    def spread(self, do: Calculus, value: Value) -> Value:
+        """A value of the result's shape as one that broadcasts to the operand."""
+        return do.unreduced(value, self.x.tensor.shape, self.axes)
 
 
 def reduced_shape(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
@@ -88,6 +94,13 @@ class PrimitiveReduction(Reduction):
         function = self.name.removeprefix("reduce_")
         return Folding(self.result, self.x, function, self.axes, self.keepdims)
 
+    def to_extremes(self, do: Calculus, g: Value) -> Value:
+        """The gradient by the operand of an extreme: equal ones share it, as PyTorch's amax."""
+        hit = do("equal", self.x, self.spread(do, self.result))
+        ones = do("cast", hit, to=g.tensor.dtype)
+        count = do("reduce_sum", ones, axes=self.axes, keepdims=True)
+        return do("mul", ones, do("div", self.spread(do, g), count))
+
 
 class ReduceSum(PrimitiveReduction, name="reduce_sum"):
     """The sum of the elements along axes; of none it is 0. Integers wrap.
@@ -114,6 +127,14 @@ class ReduceSum(PrimitiveReduction, name="reduce_sum"):
         with np.errstate(all="ignore"):
             return narrow(self._fold(np.sum, widen(x)), x.dtype)
 
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        from tfc.ops.calculus import Calculus
+
+        (g,), do = gradients, Calculus(b)
+        if g is None:
+            return [None] * len(self.operands)
+        return [do.expand(self.spread(do, g), self.x.tensor.shape)]
+
 
 class ReduceProd(PrimitiveReduction, name="reduce_prod"):
     """The product of the elements along axes; of none it is 1. Integers wrap.
@@ -139,6 +160,20 @@ class ReduceProd(PrimitiveReduction, name="reduce_prod"):
     def reference(self, x: Array) -> Array:
         with np.errstate(all="ignore"):
             return narrow(self._fold(np.prod, widen(x)), x.dtype)
+
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        """The product of the others; of a row with one 0 only that has a gradient."""
+        from tfc.ops.calculus import Calculus
+
+        (g,), do = gradients, Calculus(b)
+        if g is None:
+            return [None] * len(self.operands)
+        zero = do("equal", self.x, 0)
+        zeros = do("reduce_sum", do("cast", zero, to=g.tensor.dtype), axes=self.axes, keepdims=True)
+        others = do("reduce_prod", do.where(zero, 1, self.x), axes=self.axes, keepdims=True)
+        alone = do.where(do("equal", zeros, 1), others, 0)
+        whole = do("div", do.where(do("equal", zeros, 0), others, 0), do.where(zero, 1, self.x))
+        return [do("mul", self.spread(do, g), do.where(zero, alone, whole))]
 
 
 class ReduceMax(PrimitiveReduction, name="reduce_max"):
@@ -167,6 +202,14 @@ class ReduceMax(PrimitiveReduction, name="reduce_max"):
     def reference(self, x: Array) -> Array:
         return narrow(self._fold(np.max, widen(x), initial=self.identity()), x.dtype)
 
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        from tfc.ops.calculus import Calculus
+
+        (g,), do = gradients, Calculus(b)
+        if g is None:
+            return [None] * len(self.operands)
+        return [self.to_extremes(do, g)]
+
 
 class ReduceMin(PrimitiveReduction, name="reduce_min"):
     """The smallest element along axes, NaN where one is NaN; of none the type's largest value.
@@ -194,6 +237,14 @@ class ReduceMin(PrimitiveReduction, name="reduce_min"):
     def reference(self, x: Array) -> Array:
         return narrow(self._fold(np.min, widen(x), initial=self.identity()), x.dtype)
 
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        from tfc.ops.calculus import Calculus
+
+        (g,), do = gradients, Calculus(b)
+        if g is None:
+            return [None] * len(self.operands)
+        return [self.to_extremes(do, g)]
+
 
 # ---- positions and running sums
 
@@ -204,6 +255,7 @@ class ArgReduction(GraphOp):
     NaN beats every number. Along an axis of size 0 the index is 0, which names no element.
     """
 
+    differentiable = False
     hero = "reduction"
 
     exact = True
@@ -324,6 +376,15 @@ class CumSum(GraphOp, name="cumsum"):
         return cumulative_sum(
             name, group, self.result, x, axis, self.exclusive, self.reverse, schedule
         )
+
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        from tfc.ops.calculus import Calculus
+
+        (g,), do = gradients, Calculus(b)
+        if g is None:
+            return [None] * len(self.operands)
+        sums = do("cumsum", g, axis=self.axis, exclusive=self.exclusive, reverse=not self.reverse)
+        return [sums]
 
 
 def _shifted(x: Array, axis: int) -> Array:

@@ -128,6 +128,17 @@ class ReduceL2(CompositeReduction, name="reduce_l2"):
     def compose(self, b: Builder, x: Value) -> Value:
         return b.value(Sqrt(self._sum(b, b.value(Mul(x, x)))))
 
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        """0 where all is 0, as in PyTorch."""
+        from tfc.ops.calculus import Calculus
+
+        (g,), do = gradients, Calculus(b)
+        if g is None:
+            return [None] * len(self.operands)
+        norm = self.spread(do, self.result)
+        slope = do("div", do("mul", self.x, self.spread(do, g)), norm)
+        return [do.where(do("equal", norm, 0), 0, slope)]
+
 
 class ReduceSumSquare(CompositeReduction, name="reduce_sum_square"):
     """The sum of squares along axes. Integers wrap.
@@ -214,3 +225,13 @@ class ReduceLogSumExp(CompositeReduction, name="reduce_log_sum_exp"):
         largest = b.value(ReduceMax(x, self.axes, True))
         zero = scalar(b, 0.0, x.tensor.dtype)
         return b.value(Where(b.value(IsInf(largest)), zero, largest))
+
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        """The softmax, which does not overflow."""
+        from tfc.ops.calculus import Calculus
+
+        (g,), do = gradients, Calculus(b)
+        if g is None:
+            return [None] * len(self.operands)
+        below = do("sub", self.x, self.spread(do, self.result))
+        return [do("mul", do("exp", below), self.spread(do, g))]

@@ -8,12 +8,13 @@ import numpy as np
 
 from tfc.ir.core import Value, attribute, operand, optional, result, variadic
 from tfc.ir.expr import ZERO, Dim, Expr, as_expr, normal
-from tfc.ir.types import Layout, TensorType, Type
+from tfc.ir.types import I64, Layout, TensorType, Type
 from tfc.ops.base import Array, Composite, GraphOp, static
 
 if TYPE_CHECKING:
     from tfc.ir.builder import Builder
     from tfc.ir.core import Block, Kernel
+    from tfc.ops.calculus import Calculus
     from tfc.tile.nest import Nest
 
 
@@ -82,6 +83,20 @@ class Concat(GraphOp, name="concat"):
 
         return concat(name, group, self.parts, self.axis, schedule)
 
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        from tfc.ops.calculus import Calculus
+
+        (g,), do = gradients, Calculus(b)
+        if g is None:
+            return [None] * len(self.operands)
+        pieces: list[Value | None] = []
+        start: Dim = 0
+        for part in self.parts:
+            limit = normal(as_expr(start) + part.tensor.shape[self.axis])
+            pieces.append(do.slice(g, self.axis, start, limit))
+            start = limit
+        return pieces
+
 
 class Split(Composite, name="split"):
     """The operand cut along `axis` into pieces of `sizes`: as many results, each a `slice`.
@@ -133,6 +148,15 @@ class Split(Composite, name="split"):
             pieces.append(b.value(Slice(self.x, tuple(starts), tuple(limits), (1,) * len(shape))))
             start = limit
         return pieces
+
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        from tfc.ops.calculus import Calculus
+
+        do = Calculus(b)
+        pairs = zip(gradients, self.results, strict=True)
+        return [
+            do("concat", [do.zeros(v.tensor) if g is None else g for g, v in pairs], axis=self.axis)
+        ]
 
 
 class Pad(GraphOp, name="pad"):
@@ -245,3 +269,47 @@ class Pad(GraphOp, name="pad"):
             return tile
         fill = nest.pull(self.value, []) if self.value else nest.splat(0, self.x.tensor.dtype)
         return nest.select(mask, tile, fill)
+
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        from tfc.ops.calculus import Calculus
+
+        (g,), do = gradients, Calculus(b)
+        if g is None:
+            return [None] * len(self.operands)
+        if self.mode != "constant":
+            return [self._folded(do, g), None]
+        inner = do.pad(g, [-as_expr(n) for n in self.low], [-as_expr(n) for n in self.high])
+        return [inner, None if self.value is None else self._of_value(do, g)]
+
+    def _of_value(self, do: Calculus, g: Value) -> Value:
+        """The sum of what stands where nothing of x does."""
+        nothing = do.zeros(TensorType(g.tensor.dtype, self.x.tensor.shape))
+        one = do.filled(1, TensorType(g.tensor.dtype, ()))
+        around = do("pad", nothing, one, low=self.low, high=self.high)
+        return do.total(do("mul", g, around))
+
+    def _folded(self, do: Calculus, g: Value) -> Value:
+        """Each element of g is added to that of x which it repeats, one axis after the other."""
+        for axis, amounts in enumerate(zip(self.low, self.high, strict=True)):
+            if amounts != (0, 0):
+                g = self._folded_along(do, g, axis)
+        return g
+
+    def _folded_along(self, do: Calculus, g: Value, axis: int) -> Value:
+        from tfc.ops.scatter import added_slices
+
+        size = self.x.tensor.shape[axis]
+        line = do("iota", shape=(g.tensor.shape[axis],), axis=0, dtype=I64)
+        places = self._places(do, do("sub", line, do.size(self.low[axis])), do.size(size))
+        return added_slices(do, g, places, axis, size)
+
+    def _places(self, do: Calculus, line: Value, size: Value) -> Value:
+        """The indices along an axis of x that indices of the result, less `low`, read."""
+        last = do("sub", size, 1)
+        if self.mode == "edge":
+            return do("minimum", do("maximum", line, 0), last)
+        if self.mode == "wrap":
+            return do("mod", line, size)
+        period = do("maximum", do("mul", last, 2), 1)
+        folded = do("mod", line, period)
+        return do("minimum", folded, do("sub", do("mul", last, 2), folded))

@@ -12,7 +12,7 @@ import numpy as np
 from tfc.ir.core import Value, attribute, result
 from tfc.ops.arithmetic import Mul, Sub
 from tfc.ops.base import Array
-from tfc.ops.compose import FloatComposite
+from tfc.ops.compose import FloatComposite, raised
 from tfc.ops.elementwise import Reciprocal
 from tfc.ops.reduction import ReduceMax, ReduceSum
 from tfc.ops.transcendental import Exp, Log
@@ -52,6 +52,17 @@ class Softmax(FloatComposite, name="softmax"):
         powers = b.value(Exp(_below_largest(b, x, self.axis)))
         total = b.value(ReduceSum(powers, (self.axis,), True))
         return b.value(Mul(powers, b.value(Reciprocal(total))))
+
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        """(g - sum(g * y)) * y."""
+        from tfc.ops.calculus import Calculus
+
+        (g,), do = gradients, Calculus(b)
+        if g is None:
+            return [None] * len(self.operands)
+        y, wide = raised(b, self.result), raised(b, g)
+        mean = do("reduce_sum", do("mul", wide, y), axes=(self.axis,), keepdims=True)
+        return [do.cast(do("mul", do("sub", wide, mean), y), self.x)]
 
 
 def _below_largest(b: Builder, x: Value, axis: int) -> Value:
@@ -97,3 +108,14 @@ class LogSoftmax(FloatComposite, name="log_softmax"):
         below = _below_largest(b, x, self.axis)
         total = b.value(ReduceSum(b.value(Exp(below)), (self.axis,), True))
         return b.value(Sub(below, b.value(Log(total))))
+
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        """g - exp(y) * sum(g)."""
+        from tfc.ops.calculus import Calculus
+
+        (g,), do = gradients, Calculus(b)
+        if g is None:
+            return [None] * len(self.operands)
+        y, wide = raised(b, self.result), raised(b, g)
+        total = do("reduce_sum", wide, axes=(self.axis,), keepdims=True)
+        return [do.cast(do("sub", wide, do("mul", do("exp", y), total)), self.x)]

@@ -10,6 +10,7 @@ from tfc.ir.core import Effect, Module, Value, attribute, operand, result, resul
 from tfc.ir.types import TensorType, Type
 from tfc.ops.arithmetic import Add, Sub
 from tfc.ops.base import NUMERIC, Array, Composite, narrow, widen
+from tfc.ops.elementwise import Neg
 from tfc.ops.stateful import VariableOp
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ class Read(VariableOp, name="read"):
 
     def run(self, state: State) -> Array:
         return state.read(self.variable.name)
+
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        return []
 
 
 class _Update(VariableOp):
@@ -81,6 +85,10 @@ class Assign(_Update, name="assign"):
     def run(self, state: State, value: Array) -> Array:
         return self.updated(state, value)
 
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        """The result is the value; what later ops read of the variable is another matter."""
+        return gradients
+
 
 class _Change(_Update, Composite):
     """Changes a variable by its old value; another write comes before or after, never between."""
@@ -109,6 +117,15 @@ class _Change(_Update, Composite):
     def changed(self, b: Builder, old: Value) -> Value:
         """The new value, made by other ops."""
         raise NotImplementedError(f"{self.name} changes nothing")
+
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        """That by the value, as if the old one were constant."""
+        (g,) = gradients
+        return [None if g is None else self.share(b, g)]
+
+    def share(self, b: Builder, g: Value) -> Value:
+        """The gradient by the value for that by the result."""
+        return g
 
 
 class AssignAdd(_Change, name="assign_add"):
@@ -155,3 +172,6 @@ class AssignSub(_Change, name="assign_sub"):
 
     def changed(self, b: Builder, old: Value) -> Value:
         return b.value(Sub(old, self.value))
+
+    def share(self, b: Builder, g: Value) -> Value:
+        return b.value(Neg(g))

@@ -7,11 +7,16 @@ outside of a function's domain gives NaN, a pole an infinity; nothing warns or t
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tfc.ops.base import Array
 from tfc.ops.elementwise import FloatFunction
+
+if TYPE_CHECKING:
+    from tfc.ir.core import Value
+    from tfc.ops.calculus import Calculus
 
 
 class Exp(FloatFunction, name="exp"):
@@ -30,6 +35,9 @@ class Exp(FloatFunction, name="exp"):
     def compute(self, x: Array) -> Array:
         return np.exp(x)
 
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return [do("mul", g, self.output)]
+
 
 class Expm1(FloatFunction, name="expm1"):
     """e to the power of x, minus 1, exact near 0.
@@ -46,6 +54,9 @@ class Expm1(FloatFunction, name="expm1"):
 
     def compute(self, x: Array) -> Array:
         return np.expm1(x)
+
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return [do("mul", g, do("exp", self.x))]
 
 
 class Log(FloatFunction, name="log"):
@@ -64,6 +75,9 @@ class Log(FloatFunction, name="log"):
     def compute(self, x: Array) -> Array:
         return np.log(x)
 
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return [do("div", g, self.x)]
+
 
 class Log1p(FloatFunction, name="log1p"):
     """The natural logarithm of 1 + x, exact near 0; -inf at -1, NaN below.
@@ -80,6 +94,9 @@ class Log1p(FloatFunction, name="log1p"):
 
     def compute(self, x: Array) -> Array:
         return np.log1p(x)
+
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return [do("div", g, do("add", self.x, 1))]
 
 
 class Erf(FloatFunction, name="erf"):
@@ -98,6 +115,10 @@ class Erf(FloatFunction, name="erf"):
     def compute(self, x: Array) -> Array:
         return erf(x)
 
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        bell = do("exp", do("neg", do("mul", self.x, self.x)))
+        return [do("mul", g, do("mul", bell, 2 / math.sqrt(math.pi)))]
+
 
 class Sin(FloatFunction, name="sin"):
     """The sine of an angle in radians; NaN at the infinities.
@@ -114,6 +135,9 @@ class Sin(FloatFunction, name="sin"):
 
     def compute(self, x: Array) -> Array:
         return np.sin(x)
+
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return [do("mul", g, do("cos", self.x))]
 
 
 class Cos(FloatFunction, name="cos"):
@@ -132,6 +156,9 @@ class Cos(FloatFunction, name="cos"):
     def compute(self, x: Array) -> Array:
         return np.cos(x)
 
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return [do("neg", do("mul", g, do("sin", self.x)))]
+
 
 class Tan(FloatFunction, name="tan"):
     """The tangent of an angle in radians; NaN at the infinities.
@@ -148,6 +175,9 @@ class Tan(FloatFunction, name="tan"):
 
     def compute(self, x: Array) -> Array:
         return np.tan(x)
+
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return [do("mul", g, do("add", do("mul", self.output, self.output), 1))]
 
 
 class Asin(FloatFunction, name="asin"):
@@ -166,6 +196,9 @@ class Asin(FloatFunction, name="asin"):
     def compute(self, x: Array) -> Array:
         return np.arcsin(x)
 
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return [do("mul", g, do("rsqrt", _below_one(do, self.x)))]
+
 
 class Acos(FloatFunction, name="acos"):
     """The arc cosine, from 0 to pi; NaN outside of [-1, 1].
@@ -182,6 +215,9 @@ class Acos(FloatFunction, name="acos"):
 
     def compute(self, x: Array) -> Array:
         return np.arccos(x)
+
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return [do("neg", do("mul", g, do("rsqrt", _below_one(do, self.x))))]
 
 
 class Atan(FloatFunction, name="atan"):
@@ -200,6 +236,9 @@ class Atan(FloatFunction, name="atan"):
     def compute(self, x: Array) -> Array:
         return np.arctan(x)
 
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return [do("div", g, do("add", do("mul", self.x, self.x), 1))]
+
 
 class Sinh(FloatFunction, name="sinh"):
     """The hyperbolic sine.
@@ -216,6 +255,9 @@ class Sinh(FloatFunction, name="sinh"):
 
     def compute(self, x: Array) -> Array:
         return np.sinh(x)
+
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return [do("mul", g, do("cosh", self.x))]
 
 
 class Cosh(FloatFunction, name="cosh"):
@@ -234,6 +276,9 @@ class Cosh(FloatFunction, name="cosh"):
     def compute(self, x: Array) -> Array:
         return np.cosh(x)
 
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return [do("mul", g, do("sinh", self.x))]
+
 
 class Asinh(FloatFunction, name="asinh"):
     """The inverse hyperbolic sine.
@@ -250,6 +295,9 @@ class Asinh(FloatFunction, name="asinh"):
 
     def compute(self, x: Array) -> Array:
         return np.arcsinh(x)
+
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return [do("mul", g, do("rsqrt", do("add", do("mul", self.x, self.x), 1)))]
 
 
 class Acosh(FloatFunction, name="acosh"):
@@ -268,6 +316,10 @@ class Acosh(FloatFunction, name="acosh"):
     def compute(self, x: Array) -> Array:
         return np.arccosh(x)
 
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        above_one = do("mul", do("sub", self.x, 1), do("add", self.x, 1))
+        return [do("mul", g, do("rsqrt", above_one))]
+
 
 class Atanh(FloatFunction, name="atanh"):
     """The inverse hyperbolic tangent; infinite at -1 and 1, NaN outside.
@@ -284,6 +336,9 @@ class Atanh(FloatFunction, name="atanh"):
 
     def compute(self, x: Array) -> Array:
         return np.arctanh(x)
+
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return [do("div", g, _below_one(do, self.x))]
 
 
 class Tanh(FloatFunction, name="tanh"):
@@ -302,6 +357,9 @@ class Tanh(FloatFunction, name="tanh"):
     def compute(self, x: Array) -> Array:
         return np.tanh(x)
 
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return [do("mul", g, _below_one(do, self.output))]
+
 
 class Sigmoid(FloatFunction, name="sigmoid"):
     """1 / (1 + e^-x).
@@ -319,6 +377,10 @@ class Sigmoid(FloatFunction, name="sigmoid"):
     def compute(self, x: Array) -> Array:
         return sigmoid(x)
 
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        falling = do("mul", self.output, do("sub", 1, self.output))
+        return [do("mul", g, falling)]
+
 
 class Softplus(FloatFunction, name="softplus"):
     """log(1 + e^x), which does not overflow.
@@ -335,6 +397,14 @@ class Softplus(FloatFunction, name="softplus"):
 
     def compute(self, x: Array) -> Array:
         return softplus(x)
+
+    def slopes(self, do: Calculus, g: Value) -> list[Value | None]:
+        return [do("mul", g, do("sigmoid", self.x))]
+
+
+def _below_one(do: Calculus, x: Value) -> Value:
+    """1 - x * x, which keeps its precision near 1."""
+    return do("mul", do("sub", 1, x), do("add", x, 1))
 
 
 def erf(x: Array) -> Array:

@@ -52,6 +52,14 @@ class Reshape(View, name="reshape"):
     def target(self, index: list[Expr]) -> list[Expr]:
         return reshape_index(index, self.x.tensor.shape, self.shape)
 
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        from tfc.ops.calculus import Calculus
+
+        (g,), do = gradients, Calculus(b)
+        if g is None:
+            return [None] * len(self.operands)
+        return [do.reshape(g, self.x.tensor.shape)]
+
 
 def reshape_index(index: list[Expr], shape: Shape, other: Shape) -> list[Expr]:
     """The index in `other` of the element at an index of `shape`, both in row-major order.
@@ -138,6 +146,15 @@ class Transpose(View, name="transpose"):
     def target(self, index: list[Expr]) -> list[Expr]:
         return [index[axis] for axis in self.permutation]
 
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        from tfc.ops.calculus import Calculus
+
+        (g,), do = gradients, Calculus(b)
+        if g is None:
+            return [None] * len(self.operands)
+        inverse = [self.permutation.index(axis) for axis in range(len(self.permutation))]
+        return [do.transpose(g, inverse)]
+
 
 class Slice(View, name="slice"):
     """Along each axis the elements start, start + step, ... before `limits` is reached.
@@ -195,6 +212,26 @@ class Slice(View, name="slice"):
     def source(self, index: list[Expr]) -> list[Expr]:
         return [s + i * k for s, i, k in zip(self.starts, index, self.steps, strict=True)]
 
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        from tfc.ops.calculus import Calculus
+
+        (g,), do = gradients, Calculus(b)
+        if g is None:
+            return [None] * len(self.operands)
+        backwards = [axis for axis, step in enumerate(self.steps) if step < 0]
+        if backwards:
+            g = do.reverse(g, backwards)
+        wide = do.spread(g, [abs(step) for step in self.steps])
+        low = [self._lowest(axis) for axis in range(len(self.steps))]
+        sizes = zip(self.x.tensor.shape, low, wide.tensor.shape, strict=True)
+        return [do.pad(wide, low, [as_expr(n) - first - m for n, first, m in sizes])]
+
+    def _lowest(self, axis: int) -> Dim:
+        """The first element along an axis that is taken, counted from the front."""
+        start, step = self.starts[axis], self.steps[axis]
+        count = as_expr(self.result.tensor.shape[axis])
+        return start if step > 0 else normal(as_expr(start) + (count - 1) * step)
+
 
 class Expand(View, name="expand"):
     """The operand repeated along its dimensions of size 1 and along new leading ones.
@@ -230,6 +267,14 @@ class Expand(View, name="expand"):
 
     def source(self, index: list[Expr]) -> list[Expr]:
         return broadcast_index(index, self.x.tensor.shape)
+
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        from tfc.ops.calculus import Calculus
+
+        (g,), do = gradients, Calculus(b)
+        if g is None:
+            return [None] * len(self.operands)
+        return [do.sum_to(g, self.x.tensor.shape)]
 
 
 class Tile(View, name="tile"):
@@ -268,6 +313,17 @@ class Tile(View, name="tile"):
             for i, n, k in zip(index, sizes, self.repeats, strict=True)
         ]
 
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        from tfc.ops.calculus import Calculus
+
+        (g,), do = gradients, Calculus(b)
+        if g is None:
+            return [None] * len(self.operands)
+        shape = self.x.tensor.shape
+        split = [d for n, k in zip(shape, self.repeats, strict=True) for d in (k, n)]
+        axes = tuple(range(0, len(split), 2))
+        return [do("reduce_sum", do.reshape(g, split), axes=axes) if axes else g]
+
 
 def _at_least_1(size: Dim) -> Dim:
     """A size to divide by: where it is 0 nothing is read, but dividing must not trap."""
@@ -302,6 +358,9 @@ class Identity(View, Composite, name="identity"):
     def target(self, index: list[Expr]) -> list[Expr]:
         return index
 
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        return gradients
+
 
 class ReshapeLike(View, Composite):
     """A view that is a `reshape` to the shape that `infer` gives."""
@@ -317,6 +376,14 @@ class ReshapeLike(View, Composite):
 
     def target(self, index: list[Expr]) -> list[Expr]:
         return reshape_index(index, self.x.tensor.shape, self.result.tensor.shape)
+
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        from tfc.ops.calculus import Calculus
+
+        (g,), do = gradients, Calculus(b)
+        if g is None:
+            return [None] * len(self.operands)
+        return [do.reshape(g, self.x.tensor.shape)]
 
 
 class Squeeze(ReshapeLike, name="squeeze"):

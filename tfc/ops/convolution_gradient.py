@@ -1,0 +1,394 @@
+"""The gradients of convolutions and pools, as ops of their own: composites of what has kernels.
+
+A window is described as in `conv`. Floats accumulate in at least f32 and are rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product as places_of
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tfc.ir.core import Value, attribute, operand, result
+from tfc.ir.expr import Dim, as_expr, normal, product
+from tfc.ir.types import FLOATS, I64, TensorType, Type
+from tfc.ops.base import Array, Composite, Shape, narrow, static, widen
+from tfc.ops.calculus import Calculus
+from tfc.ops.convolution import WINDOW_LISTS, AveragePool, Window, gather_windows
+
+if TYPE_CHECKING:
+    from tfc.ir.builder import Builder
+
+
+class WindowGradient(Composite):
+    """An op over windows of spatial axes of sizes `spatial`, of `taps` elements each."""
+
+    strides: tuple[int, ...] = attribute("ints", default=())
+    low_pads: tuple[int, ...] = attribute("ints", default=())
+    high_pads: tuple[int, ...] = attribute("ints", default=())
+    dilations: tuple[int, ...] = attribute("ints", default=())
+
+    @property
+    def spatial(self) -> Shape:
+        """The sizes of the spatial axes that the windows lie in."""
+        raise NotImplementedError(self.name)
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        raise NotImplementedError(self.name)
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """The windows along each spatial axis."""
+        rank = len(self.taps)
+        lists = [getattr(self, name, ()) or (least,) * rank for name, least in WINDOW_LISTS.items()]
+        complete = all(len(values) == rank for values in lists)
+        self.require(complete, "C2", f"a list has not {rank} entries")
+        return tuple(Window(*w) for w in zip(self.taps, *lists, strict=True))
+
+    def check_places(self, found: Shape) -> None:
+        """C2: the spatial axes of the gradient are the windows' places."""
+        fits = len(found) == len(self.spatial) == len(self.taps)
+        self.require(fits, "C2", f"{len(self.taps)} axes of windows in {len(self.spatial)}")
+        counts = tuple(w.count(n) for w, n in zip(self.windows, self.spatial, strict=True))
+        self.same_shape(found, counts, "C2", "the places of the windows")
+
+
+def tap_slice(do: Calculus, padded: Value, windows: Sequence[Window], tap: Sequence[int]) -> Value:
+    """What one tap of each window reads of a padded tensor, at the places of the windows."""
+    shape = padded.tensor.shape
+    starts, limits, steps = [0, 0], list(shape[:2]), [1, 1]
+    for w, k, n in zip(windows, tap, shape[2:], strict=True):
+        count = Window(w.taps, w.stride, w.dilation).count(n)
+        starts.append(k * w.dilation)
+        last = (as_expr(count) - 1) * w.stride + k * w.dilation
+        limits.append(normal(last + 1))
+        steps.append(w.stride)
+    return do("slice", padded, starts=tuple(starts), limits=tuple(limits), steps=tuple(steps))
+
+
+def padded_for(do: Calculus, x: Value, windows: Sequence[Window]) -> Value:
+    """x with zeros around it, as far as windows reach."""
+    low = [0, 0, *(w.low for w in windows)]
+    return do.pad(x, low, [0, 0, *(w.high + w.overhang for w in windows)])
+
+
+class ConvInputGradient(WindowGradient, name="conv_input_gradient"):
+    """The gradient of `conv` by its input, for that by its output: a transposed convolution.
+
+    `size` are the input's spatial sizes; the other attributes are those of the `conv`.
+
+    C1: both operands are floats of one element type, of one rank from 3 to 5.
+    C2: the gradient's spatial sizes are the numbers of windows, and its channels the weight's.
+    C3: `groups` is positive and divides the output channels.
+
+    ```mlir
+    func @main(%g: tensor<Nx4x3x3xf32>, %w: tensor<4x2x3x3xf32>) -> (%y: tensor<Nx2x5x5xf32>) {
+      %y = conv_input_gradient(%g, %w) {size = [5, 5]} : tensor<Nx2x5x5xf32>
+      return %y
+    }
+    ```
+    """
+
+    g: Value = operand()
+    weight: Value = operand()
+    size: tuple[Dim, ...] = attribute("dims")
+    groups: int = attribute("int", default=1)
+    output: Value = result()
+
+    @property
+    def spatial(self) -> Shape:
+        return self.size
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        return static(self.weight.tensor.shape[2:])
+
+    def infer(self) -> list[Type]:
+        dtype = self.check_same_dtype(self.inputs)
+        self.check_dtype(self.g, FLOATS)
+        g, weight = self.g.tensor.shape, self.weight.tensor.shape
+        self.require(len(g) == len(weight) and 3 <= len(g) <= 5, "C1", f"ranks of {g}, {weight}")
+        self.check_places(g[2:])
+        out = self.same(g[1], weight[0], "C2", "the output channels")
+        whole = self.groups == 1 or (isinstance(out, int) and self.groups > 0)
+        self.require(whole and as_expr(out) % self.groups == as_expr(0), "C3", "the groups")
+        return [TensorType(dtype, (g[0], normal(as_expr(weight[1]) * self.groups), *self.size))]
+
+    def reference(self, g: Array, weight: Array) -> Array:
+        n, out, *counts = g.shape
+        each, groups = weight.shape[1], self.groups
+        wide = widen(g).reshape(n, groups, out // groups, -1)
+        columns = widen(weight).reshape(groups, out // groups, -1).swapaxes(1, 2)
+        with np.errstate(all="ignore"):
+            seen = np.matmul(columns, wide)
+        seen = seen.reshape(n, groups * each, *self.taps, *counts)
+        sizes = static(self.size)
+        total = np.zeros((n, groups * each, *_padded(sizes, self.windows)))
+        for tap in places_of(*map(range, self.taps)):
+            total[_reads(tap, self.windows, counts)] += seen[(slice(None), slice(None), *tap)]
+        inner = [slice(w.low, w.low + s) for w, s in zip(self.windows, sizes, strict=True)]
+        return narrow(total[(slice(None), slice(None), *inner)], g.dtype)
+
+    def decompose(self, b: Builder) -> list[Value]:
+        """A convolution of the gradient, its elements set apart, with the weight turned around."""
+        do, windows = Calculus(b), self.windows
+        wide = do.spread(self.g, [1, 1, *(w.stride for w in windows)])
+        low, high = [0, 0], [0, 0]
+        for w, n, own in zip(windows, self.size, wide.tensor.shape[2:], strict=True):
+            low.append(w.reach - 1 - w.low)
+            high.append(normal(as_expr(n) + w.reach - 1 - own - low[-1]))
+        padded = do.pad(wide, low, high)
+        turned = self._turned(do)
+        y = do("conv", padded, turned, dilations=self.dilations, groups=self.groups)
+        return [y]
+
+    def _turned(self, do: Calculus) -> Value:
+        """The weight with input and output channels of each group exchanged, taps reversed."""
+        out, each, *taps = self.weight.tensor.shape
+        groups = self.groups
+        weight = do.reverse(self.weight, [a + 2 for a, n in enumerate(taps) if n != 1])
+        split = do.reshape(weight, (groups, as_expr(out) // groups, each, *taps))
+        swapped = do.transpose(split, (0, 2, 1, *range(3, 3 + len(taps))))
+        return do.reshape(swapped, (as_expr(each) * groups, as_expr(out) // groups, *taps))
+
+
+class ConvWeightGradient(WindowGradient, name="conv_weight_gradient"):
+    """The gradient of `conv` by its weight, for that by its output.
+
+    One matrix product a group: the output's gradient by what each tap reads, over all places of the
+    batch. `taps` are the weight's spatial sizes; the other attributes are those of the `conv`.
+
+    C1: both operands are floats of one element type, of one rank from 3 to 5.
+    C2: the gradient's spatial sizes are the numbers of windows.
+    C3: `groups` is positive and divides both operands' channels.
+
+    ```mlir
+    func @main(%x: tensor<Nx2x5x5xf32>, %g: tensor<Nx4x3x3xf32>) -> (%y: tensor<4x2x3x3xf32>) {
+      %y = conv_weight_gradient(%x, %g) {kernel = [3, 3]} : tensor<4x2x3x3xf32>
+      return %y
+    }
+    ```
+    """
+
+    x: Value = operand()
+    g: Value = operand()
+    kernel: tuple[int, ...] = attribute("ints")
+    groups: int = attribute("int", default=1)
+    output: Value = result()
+
+    @property
+    def spatial(self) -> Shape:
+        return self.x.tensor.shape[2:]
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        return self.kernel
+
+    def infer(self) -> list[Type]:
+        dtype = self.check_same_dtype(self.inputs)
+        self.check_dtype(self.g, FLOATS)
+        x, g = self.x.tensor.shape, self.g.tensor.shape
+        self.require(len(g) == len(x) and 3 <= len(g) <= 5, "C1", f"ranks of {x} and {g}")
+        self.check_places(g[2:])
+        self.same(x[0], g[0], "C2", "the batch")
+        for n in (x[1], g[1]):
+            whole = self.groups == 1 or (isinstance(n, int) and self.groups > 0)
+            self.require(whole and as_expr(n) % self.groups == as_expr(0), "C3", "the groups")
+        each = normal(as_expr(x[1]) // self.groups)
+        return [TensorType(dtype, (g[1], each, *self.kernel))]
+
+    def reference(self, x: Array, g: Array) -> Array:
+        seen = gather_windows(widen(x), self.windows, 0)
+        n, channels, *rest = seen.shape
+        rank, groups, out = len(self.kernel), self.groups, g.shape[1]
+        count = int(np.prod(rest[:rank]))
+        left = widen(g).reshape(n, groups, out // groups, count)
+        right = seen.reshape(n, groups, channels // groups, count, -1)
+        with np.errstate(all="ignore"):
+            found = np.einsum("ngop,ngcpt->goct", left, right)
+        return narrow(found.reshape(out, channels // groups, *self.kernel), x.dtype)
+
+    def decompose(self, b: Builder) -> list[Value]:
+        do, windows = Calculus(b), self.windows
+        padded = padded_for(do, self.x, windows)
+        taps = list(places_of(*map(range, self.kernel)))
+        n, out, *counts = self.g.tensor.shape
+        each = self.result.tensor.shape[1]
+        groups, place = self.groups, product([n, *counts])
+        seen = [self._columns(do, tap_slice(do, padded, windows, tap)) for tap in taps]
+        columns = seen[0] if len(seen) == 1 else do("concat", seen, axis=3)
+        depth = normal(as_expr(each) * len(taps))
+        right = do.reshape(columns, (groups, place, depth))
+        left = do.reshape(self._rows(do, self.g), (groups, as_expr(out) // groups, place))
+        found = do("matmul", left, right)
+        split = do.reshape(found, (groups, as_expr(out) // groups, len(taps), each))
+        moved = do.transpose(split, (0, 1, 3, 2))
+        return [do.reshape(moved, self.result.tensor.shape)]
+
+    def _split(self, do: Calculus, x: Value) -> Value:
+        """N, C, ... as N, groups, members of a group, places."""
+        n, channels, *spatial = x.tensor.shape
+        groups = self.groups
+        return do.reshape(x, (n, groups, as_expr(channels) // groups, product(spatial)))
+
+    def _rows(self, do: Calculus, x: Value) -> Value:
+        """Groups, members, batch, places."""
+        return do.transpose(self._split(do, x), (1, 2, 0, 3))
+
+    def _columns(self, do: Calculus, x: Value) -> Value:
+        """Groups, batch, places, members."""
+        return do.transpose(self._split(do, x), (1, 0, 3, 2))
+
+
+class MaxPoolGradient(WindowGradient, name="max_pool_gradient"):
+    """The gradient of `max_pool` by its input: to the first largest element of each window.
+
+    `x` and `y` are the pool's operand and result, the attributes those of the pool.
+
+    C1: the operands are floats of one element type; x has rank 3 to 5.
+    C2: y and g have the windows' places as spatial axes.
+
+    Source: PyTorch max_pool2d, as for which element of equal ones gets it.
+
+    ```mlir
+    func @main(
+      %x: tensor<Nx2x5x5xf32>, %y: tensor<Nx2x3x3xf32>, %g: tensor<Nx2x3x3xf32>
+    ) -> (%z: tensor<Nx2x5x5xf32>) {
+      %z = max_pool_gradient(%x, %y, %g) {kernel = [3, 3]} : tensor<Nx2x5x5xf32>
+      return %z
+    }
+    ```
+    """
+
+    x: Value = operand()
+    y: Value = operand()
+    g: Value = operand()
+    kernel: tuple[int, ...] = attribute("ints")
+    overhang: tuple[int, ...] = attribute("ints", default=())
+    output: Value = result()
+
+    @property
+    def spatial(self) -> Shape:
+        return self.x.tensor.shape[2:]
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        return self.kernel
+
+    def infer(self) -> list[Type]:
+        dtype = self.check_same_dtype(self.inputs)
+        self.check_dtype(self.x, FLOATS)
+        shape = self.x.tensor.shape
+        self.require(3 <= len(shape) <= 5, "C1", f"x has rank {len(shape)}")
+        for value in (self.y, self.g):
+            self.check_places(value.tensor.shape[2:])
+            self.same_shape(value.tensor.shape[:2], shape[:2], "C2", "batch and channels")
+        return [TensorType(dtype, shape)]
+
+    def reference(self, x: Array, y: Array, g: Array) -> Array:
+        windows, wide = self.windows, widen(x)
+        seen = gather_windows(wide, windows, np.nan)
+        inside = gather_windows(np.ones(x.shape, bool), windows, 0)
+        counts, rank = y.shape[2:], y.ndim
+        hit = inside & ((seen == widen(y)[(..., *[None] * (rank - 2))]) | np.isnan(seen))
+        flat = hit.reshape(*y.shape, -1)
+        first = flat & (np.cumsum(flat, -1) == 1)
+        first = first.reshape(hit.shape)
+        sizes = x.shape[2:]
+        total = np.zeros((*x.shape[:2], *_padded(sizes, windows)))
+        for tap in places_of(*map(range, self.taps)):
+            chosen = first[(..., *tap)]
+            total[_reads(tap, windows, list(counts))] += np.where(chosen, widen(g), 0)
+        inner = [slice(w.low, w.low + s) for w, s in zip(windows, sizes, strict=True)]
+        return narrow(total[(slice(None), slice(None), *inner)], x.dtype)
+
+    def decompose(self, b: Builder) -> list[Value]:
+        do, windows = Calculus(b), self.windows
+        padded = padded_for(do, self.x, windows)
+        ones = do.filled(1, self.x.tensor)
+        marked = padded_for(do, ones, windows)
+        free: Value | None = None  # where no tap of the window was the largest so far
+        total: Value | None = None
+        for tap in places_of(*map(range, self.kernel)):
+            seen = tap_slice(do, padded, windows, tap)
+            hit = do("logical_or", do("equal", seen, self.y), do("is_nan", seen))
+            if marked is not ones:
+                real = do("equal", tap_slice(do, marked, windows, tap), 1)
+                hit = do("logical_and", hit, real)
+            if free is not None:
+                hit = do("logical_and", hit, free)
+            rest = do("logical_not", hit)
+            free = rest if free is None else do("logical_and", free, rest)
+            part = self._returned(do, do.where(hit, self.g, 0), padded.tensor.shape, tap)
+            total = part if total is None else do("add", total, part)
+        assert total is not None, "a window has a tap"
+        low = [0, 0, *(-w.low for w in windows)]
+        return [do.pad(total, low, [0, 0, *(-w.high - w.overhang for w in windows)])]
+
+    def _returned(self, do: Calculus, part: Value, shape: Shape, tap: Sequence[int]) -> Value:
+        """What a tap gives back, at the places where it reads the padded operand."""
+        wide = do.spread(part, [1, 1, *(w.stride for w in self.windows)])
+        low = [0, 0, *(k * w.dilation for k, w in zip(tap, self.windows, strict=True))]
+        sizes = zip(shape, low, wide.tensor.shape, strict=True)
+        return do.pad(wide, low, [as_expr(n) - first - own for n, first, own in sizes])
+
+
+def average_pool_gradient(do: Calculus, pool: AveragePool, g: Value) -> Value:
+    """The gradient of `average_pool` by its input: each window's share to all that it counts."""
+    share = do("div", g, _counted(do, pool, g))
+    n, channels, *counts = share.tensor.shape
+    plane = do.reshape(share, (as_expr(n) * channels, 1, *counts))
+    windows = pool.windows
+    ones = do.filled(1, TensorType(g.tensor.dtype, (1, 1, *pool.taps)))
+    spread = do(
+        "conv_input_gradient",
+        plane,
+        ones,
+        size=pool.spatial,
+        strides=tuple(w.stride for w in windows),
+        dilations=tuple(w.dilation for w in windows),
+        low_pads=tuple(w.low for w in windows),
+        high_pads=tuple(w.high + w.overhang for w in windows),
+    )
+    return do.reshape(spread, (n, channels, *pool.spatial))
+
+
+def _counted(do: Calculus, pool: AveragePool, g: Value) -> Value:
+    """How many elements each window counts, a factor for each axis."""
+    total: Value | None = None
+    rank = len(pool.taps)
+    for axis, (w, n) in enumerate(zip(pool.windows, pool.spatial, strict=True)):
+        beyond = (w.low, w.high) if pool.count_include_pad else (0, 0)
+        count = g.tensor.shape[2 + axis]
+        first = do("iota", shape=(count, 1), axis=0, dtype=I64)
+        tap = do("iota", shape=(1, w.taps), axis=1, dtype=I64)
+        place = do("add", do("mul", first, w.stride), do("mul", tap, w.dilation))
+        place = do("sub", place, w.low)
+        end = do("add", do.size(n), beyond[1])
+        below, above = do("less", place, end), do("greater_equal", place, -beyond[0])
+        inside = do("cast", do("logical_and", below, above), to=g.tensor.dtype)
+        line = do("reduce_sum", inside, axes=(1,))
+        line = do.reshape(line, (count, *[1] * (rank - 1 - axis)))
+        total = line if total is None else do("mul", total, line)
+    assert total is not None, "a pool has a spatial axis"
+    return total
+
+
+def _padded(sizes: Sequence[int], windows: Sequence[Window]) -> list[int]:
+    return [n + w.low + w.high + w.overhang for n, w in zip(sizes, windows, strict=True)]
+
+
+def _reads(
+    tap: Sequence[int], windows: Sequence[Window], counts: Sequence[int]
+) -> tuple[slice, ...]:
+    """The places of the padded operand that one tap of each window reads."""
+    places = [
+        slice(k * w.dilation, k * w.dilation + (count - 1) * w.stride + 1, w.stride)
+        if count
+        else slice(0, 0)
+        for k, w, count in zip(tap, windows, counts, strict=True)
+    ]
+    return (slice(None), slice(None), *places)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
+from tfc.ir.devices import Device
 from tfc.ir.errors import TfcError
 
 
@@ -203,3 +204,52 @@ def _features() -> frozenset[str]:
             if label.strip() in (b"flags", b"Features"):
                 return frozenset(names.decode("ascii", "replace").split())
     return frozenset()
+
+
+# ---- what a device is good for, roughly: placement compares these
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Rates of a device: floating-point operations and bytes of memory a second, seconds an op."""
+
+    flops: float
+    memory: float
+    launch: float
+
+
+@dataclass(frozen=True)
+class Link:
+    """What lies between two devices: bytes a second, and the seconds until the first arrives."""
+
+    bandwidth: float
+    latency: float
+
+    def seconds(self, size: int) -> float:
+        return self.latency + size / self.bandwidth
+
+
+_CLOCK = 3e9  # of a usual server core under vector load
+_GPU_CLOCK = 1.6e9
+_GPU_LANES = 128  # f32 units of a multiprocessor
+SPEED_TARGETS = {"cpu": "x86-64-v3", "gpu": "sm_80"}  # where no target is given
+DEVICE_KINDS = tuple(SPEED_TARGETS)
+SAME_PROCESS = Link(10e9, 10e-6)  # a copy, and waking a thread
+SAME_MACHINE = Link(12e9, 20e-6)  # PCIe of the third generation with 16 lanes
+NETWORK = Link(1.25e9, 100e-6)  # Ethernet of 10 Gbit/s
+
+
+def speed(kind: str, target: Target | None = None) -> Speed:
+    """The rates of a kind of device; those of `target` where it is of that kind."""
+    own = target is not None and ("gpu" if target.gpu else "cpu") == kind
+    found = target if target is not None and own else resolve(SPEED_TARGETS[kind])
+    if found.gpu is not None:
+        return Speed(found.gpu.processors * _GPU_LANES * 2 * _GPU_CLOCK, 1.5e12, 5e-6)
+    return Speed(found.lanes(4) * (2 if found.fma else 1) * 2 * _CLOCK, 13e9, 0.5e-6)
+
+
+def link(a: Device, b: Device) -> Link:
+    """What lies between two devices that differ."""
+    if (a.job, a.replica, a.task) != (b.job, b.replica, b.task):
+        return NETWORK
+    return SAME_PROCESS if a.kind == b.kind == "cpu" else SAME_MACHINE

@@ -183,6 +183,18 @@ def test_bench_as_json(bundle: Path) -> None:
     assert "product" in [node for kernel in found["kernels"] for node in kernel["nodes"]]
 
 
+def test_bench_writes_a_profile(bundle: Path, tmp_path: Path) -> None:
+    """The nodes that kernels name are in it, with times that placement can read."""
+    file = tmp_path / "profile.json"
+    result = tfc("bench", bundle, "--seconds", "0.01", "--json", "--profile-out", file)
+    kernels = json.loads(result.stdout)["kernels"]
+    profile = json.loads(file.read_text())
+    assert profile["kind"] == "cpu"
+    assert set(profile["nodes"]) == {node for k in kernels for node in k["nodes"]}
+    whole = sum(k["seconds"] for k in kernels if k["nodes"])
+    assert sum(profile["nodes"].values()) == pytest.approx(whole)
+
+
 def test_bench_as_text(bundle: Path) -> None:
     output = tfc("bench", bundle, "--seconds", "0.01").stdout
     assert "runs a second" in output

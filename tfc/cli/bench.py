@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
@@ -17,6 +18,7 @@ from tfc.cli.bundles import (
     open_bundle,
     sizes_text,
 )
+from tfc.ir.errors import TfcError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,8 +40,19 @@ USUAL_SIZE = 1  # of dimensions that no --dim gives
 @click.option("--warmup", default=3, show_default=True, help="Runs before that.")
 @click.option("--kernels/--no-kernels", default=True, show_default=True, help="Time kernels too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--profile-out",
+    metavar="FILE",
+    help="Write the seconds of each node, which `placement{cost=FILE}` reads.",
+)
 def command(
-    bundle: str, seconds: float, warmup: int, kernels: bool, as_json: bool, **options: Any
+    bundle: str,
+    seconds: float,
+    warmup: int,
+    kernels: bool,
+    as_json: bool,
+    profile_out: str | None,
+    **options: Any,
 ) -> None:
     """Measure BUNDLE: median, 90th percentile and minimum of a run, throughput, peak memory.
 
@@ -57,7 +70,10 @@ def command(
         result = _summary(_measure(function, inputs, seconds))
         result |= {"load": load_seconds, "first_run": first, "peak_memory": _peak_memory()}
         result |= {"inputs": sizes_text(inputs), "target": opened.target}
-        result["kernels"] = kernel_times(opened, function, inputs) if kernels else []
+        wanted = kernels or profile_out is not None
+        result["kernels"] = kernel_times(opened, function, inputs) if wanted else []
+    if profile_out is not None:
+        write_profile(Path(profile_out), result["kernels"])
     click.echo(json.dumps(result, indent=1) if as_json else _text(result))
 
 
@@ -109,6 +125,23 @@ def kernel_times(opened: Bundle, function: Function, inputs: Arrays) -> list[dic
         {"kernel": k.get("kernel", f"#{i}"), "seconds": float(s), "nodes": k.get("nodes", [])}
         for i, (k, s) in enumerate(zip(known, medians, strict=True))
     ]
+
+
+def write_profile(path: Path, kernels: Sequence[dict[str, Any]]) -> None:
+    """Seconds by node; the nodes of one kernel share its time.
+
+    Raises TfcError where the file cannot be written, or no kernel names a node.
+    """
+    from tfc.report.files import write_file
+
+    nodes: dict[str, float] = {}
+    for kernel in kernels:
+        for node in kernel["nodes"]:
+            nodes[node] = nodes.get(node, 0.0) + kernel["seconds"] / len(kernel["nodes"])
+    if not nodes:
+        hint = "ops get names from the importer, or from `loc(...)` in the text"
+        raise TfcError("no kernel names a node, so there is no profile", hint=hint)
+    write_file(path, json.dumps({"kind": "cpu", "nodes": nodes}, indent=1) + "\n")
 
 
 def _text(result: dict[str, Any]) -> str:

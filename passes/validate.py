@@ -1,7 +1,8 @@
 """`--validate`: interprets a module around each pass, and names the first that moved numbers.
 
 Every function runs on random data and on edge cases (NaN, infinities, signed zeros, the limits of
-integers), for a few bindings of the symbols. Data that the function itself refuses is left out.
+integers), for a few bindings of the symbols. Variables begin with such data too, and count as
+results. Data that the function itself refuses is left out.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfc.interpret import bind_symbols, evaluated_type, interpret
+from tfc.interpret import bind_symbols, evaluated_type, interpret, state_of
 from tfc.ir.core import Function, Module
 from tfc.ir.errors import TfcError
 from tfc.ir.expr import as_expr
-from tfc.ir.types import DTYPES, DType
+from tfc.ir.types import DTYPES, DType, TensorType
 from tfc.passes.manager import Instrument, Step
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Case:
     function: str
     label: str
     inputs: dict[str, Array]
+    variables: dict[str, Array]
     outputs: dict[str, Array]
 
 
@@ -77,13 +79,13 @@ class Validate(Instrument):
         refused = TfcError("it has none")
         for symbols in _bindings(module, function):
             found: list[Case] = []
-            for label, inputs in self._data(function, symbols):
+            for label, inputs, variables in self._data(module, function, symbols):
                 try:
-                    outputs = interpret(module, inputs, function.name)
+                    outputs = _outputs(module, function.name, inputs, variables)
                 except TfcError as error:
                     refused = error
                     continue
-                found.append(Case(function.name, label, inputs, outputs))
+                found.append(Case(function.name, label, inputs, variables, outputs))
             cases += found
             if len({case.label for case in cases}) >= MOST_BINDINGS * 3:
                 break
@@ -93,18 +95,17 @@ class Validate(Instrument):
         return cases
 
     def _data(
-        self, function: Function, symbols: dict[str, int]
-    ) -> Iterator[tuple[str, dict[str, Array]]]:
+        self, module: Module, function: Function, symbols: dict[str, int]
+    ) -> Iterator[tuple[str, dict[str, Array], dict[str, Array]]]:
         bound = ", ".join(f"{s}={n}" for s, n in symbols.items())
         suffix = f" with {bound}" if bound else ""
         for kind, draw in (("random", _random), ("small", _small), ("edge-case", _edges)):
             generator = np.random.Generator(np.random.PCG64(self.seed))
-            inputs: dict[str, Array] = {}
-            for arg in function.body.args:
-                tensor = evaluated_type(arg.type, symbols)
-                shape = tuple(int(as_expr(n).evaluate({})) for n in tensor.shape)
-                inputs[arg.name] = draw(generator, tensor.dtype, shape)
-            yield f"{kind} data{suffix}", inputs
+            found: list[dict[str, Array]] = []
+            for items in (function.body.args, module.variables.values()):
+                types = {i.name: evaluated_type(i.type, symbols) for i in items}
+                found.append({n: draw(generator, t.dtype, _sizes(t)) for n, t in types.items()})
+            yield f"{kind} data{suffix}", found[0], found[1]
 
 
 def _bindings(module: Module, function: Function) -> Iterator[dict[str, int]]:
@@ -118,6 +119,23 @@ def _bindings(module: Module, function: Function) -> Iterator[dict[str, int]]:
             high = info.largest if info and info.largest is not None else max(low, 1 << 20)
             bound[name] = min(max(sizes[i % len(sizes)], low), high)
         yield bound
+
+
+def _sizes(kind: TensorType) -> tuple[int, ...]:
+    return tuple(int(as_expr(n).evaluate({})) for n in kind.shape)
+
+
+def _outputs(
+    module: Module, function: str, inputs: dict[str, Array], variables: dict[str, Array]
+) -> dict[str, Array]:
+    """What a function gives, and the variables after it as `@name`."""
+    state = state_of(module)
+    for name, array in variables.items():
+        if name in module.variables:
+            state.write(name, array)
+    outputs = interpret(module, inputs, function, state=state)
+    left = {f"@{n}": a for n, a in state.variables.items() if a is not None}
+    return outputs | left
 
 
 # ---- data
@@ -159,6 +177,7 @@ def _signature(module: Module) -> tuple[str, ...]:
         f"@{f.name} {', '.join(map(repr, f.body.args))} -> {', '.join(f.output_names)}"
         for f in module.functions.values()
     ]
+    heads += [f"@{v.name} {v.type}" for v in module.variables.values()]
     return (*heads, *(f"{name} {info}" for name, info in module.dims.items()))
 
 
@@ -179,7 +198,7 @@ def _fits(case: Case, module: Module) -> bool:
 def _rerun(case: Case, step: Step, module: Module) -> Case:
     where = f"@{case.function} on {case.label}"
     try:
-        outputs = interpret(module, case.inputs, case.function)
+        outputs = _outputs(module, case.function, case.inputs, case.variables)
     except TfcError as error:
         text = f"after the pass {step.transform}, number {step.number}, {where} fails: {error}"
         raise NumbersMoved(text) from error
@@ -187,8 +206,12 @@ def _rerun(case: Case, step: Step, module: Module) -> Case:
         wrong = difference(before, outputs[name])
         if wrong:
             text = f"the pass {step.transform}, number {step.number}, moved the numbers of {where}"
-            raise NumbersMoved(text, hint=f"%{name}: {wrong}")
-    return Case(case.function, case.label, case.inputs, outputs)
+            raise NumbersMoved(text, hint=f"{_written(name)}: {wrong}")
+    return Case(case.function, case.label, case.inputs, case.variables, outputs)
+
+
+def _written(name: str) -> str:
+    return name if name.startswith("@") else f"%{name}"
 
 
 def difference(before: Array, after: Array) -> str:

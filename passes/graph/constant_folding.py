@@ -24,7 +24,7 @@ class ConstantFolding(Pass):
     Only ops that are `exact` fold: moves, integers, comparisons, + - * / and sqrt, whose bits are
     the same on every machine. A result larger than `max-bytes` stays an op, and so does one with a
     NaN that was computed, since its sign differs between processors. Results above 4 KiB become
-    weights.
+    weights. The constant runs after what the op ran after, and after what its operands did.
 
     Before:
     ```mlir
@@ -93,7 +93,14 @@ class _Folder:
             return False
         origin = op.location.fused(*(v.producer.location for v in op.inputs if v.producer))
         b = Builder(_block(op), op, origin)
-        op.replace([self.constant(b, array) for array in arrays])
+        values = [self.constant(b, array) for array in arrays]
+        sources = [v.producer for v in op.inputs]
+        waits = [e for o in (op, *sources) if o is not None for e in o.after]
+        for made in (v.producer for v in values):
+            assert made is not None
+            for earlier in waits:
+                made.add_after(earlier)
+        op.replace(values)
         return True
 
     def compute(self, op: GraphOp) -> list[Array]:
@@ -124,7 +131,6 @@ def is_foldable(op: Op) -> TypeGuard[GraphOp]:
         and not isinstance(op, Constant)
         and op.effects is Effect.NONE
         and not op.regions
-        and not op.after
         and bool(op.results)
         and all(isinstance(v.owner, Constant) for v in op.inputs)
         and all(v.tensor.layout is None for v in (*op.inputs, *op.results))

@@ -8,6 +8,7 @@ from tfc.ir.builder import Builder
 from tfc.ir.core import Block, Module, Op
 from tfc.ops.attention import Attention
 from tfc.ops.base import Composite
+from tfc.ops.constant import Constant
 from tfc.passes.base import Pass, PassContext, changes, register
 
 
@@ -68,8 +69,9 @@ def _replace(op: Op) -> Op | None:
     part = previous.next if previous else block.first
     while part is not None and part is not op:
         part.device = op.device
-        for other in op.after:
-            part.add_after(other)
+        if not isinstance(part, Constant):  # which run at no time
+            for other in op.after:
+                part.add_after(other)
         part = part.next
     op.replace(values)
     return previous.next if previous else block.first

@@ -147,9 +147,11 @@ def power_of(factors: Iterable[Value], x: Value) -> tuple[float, list[Op]] | Non
 
 
 def may_become_one(root: Op, parts: Iterable[Op]) -> bool:
-    """Whether nothing outside uses what is between, and all stand on one device."""
+    """Whether nothing outside uses what is between, and all stand in one block on one device."""
     members = {root, *parts}
     for op in members - {root}:
+        if op.parent is not root.parent:
+            return False  # what is computed before a loop would move into it
         if op.device != root.device or any(u not in members for v in op.results for u in v.users):
             return False
     return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfc.ir.builder import Builder
-from tfc.ir.core import Module, Value
+from tfc.ir.core import Module, Op, Value
 from tfc.ir.types import TensorType
 from tfc.ops.arithmetic import Add
 from tfc.ops.compose import cast, raised
@@ -41,7 +41,7 @@ class KernelForms(Pass):
     def run(self, module: Module, context: PassContext) -> bool:
         changed = False
         for function in module.functions.values():
-            for op in function.body:
+            for op in function.body.walk():
                 if isinstance(op, MatMul) and min(op.a.tensor.rank, op.b.tensor.rank) == 1:
                     changed |= context.allow("matmul-of-vectors") and _as_matrices(op)
                 elif isinstance(op, Conv) and op.bias is not None:
@@ -57,7 +57,7 @@ def _as_matrices(op: MatMul) -> bool:
     if rhs.tensor.rank == 1:
         rhs = b.value(Reshape(rhs, (*rhs.tensor.shape, 1)))
     made = b.value(MatMul(lhs, rhs))
-    op.replace([b.value(Reshape(made, op.result.tensor.shape))])
+    _stand_in(op, made, b.value(Reshape(made, op.result.tensor.shape)))
     return True
 
 
@@ -69,5 +69,15 @@ def _apart_from_bias(op: Conv, bias: Value) -> bool:
     plain = b.value(Conv(x, weight, **op.attributes))
     shape = op.result.tensor.shape
     plain.type = TensorType(plain.tensor.dtype, shape, plain.tensor.layout)
-    op.replace([cast(b, b.value(Add(plain, column)), op.x.tensor.dtype)])
+    _stand_in(op, plain, cast(b, b.value(Add(plain, column)), op.x.tensor.dtype))
     return True
+
+
+def _stand_in(op: Op, hero: Value, value: Value) -> None:
+    """Replaces an op by a value; what makes it runs where and after what the op did."""
+    for maker in (hero.producer, value.producer):
+        assert maker is not None
+        maker.device = op.device
+        for earlier in op.after:
+            maker.add_after(earlier)
+    op.replace([value])

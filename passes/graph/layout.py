@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfc.ir.builder import Builder
-from tfc.ir.core import Function, Module, Op, Value
+from tfc.ir.core import Effect, Function, Module, Op, Value
+from tfc.ir.effects import outer_values
 from tfc.ir.expr import Dim, as_expr, normal, product
 from tfc.ir.types import F32, Layout, TensorType
 from tfc.ops.base import Elementwise
@@ -35,7 +36,8 @@ class LayoutPass(Pass):
     the layout of what they read, everything else reads any layout and writes plain. Weights that
     are constants are packed when the bundle is written: `constant` with a layout. Grouped 1x1
     convolutions whose groups are no whole blocks become matrix products. If most of the work is in
-    convolutions that do not fit blocks, all stays plain.
+    convolutions that do not fit blocks, all stays plain. In regions tensors lie plain too; only
+    weights of matrix products are packed there.
 
     Before:
     ```mlir
@@ -85,7 +87,7 @@ class _Layouts:
             self._read_plain()
         elif convolutions:
             self._remark_plain(convolutions)
-        for op in self.function.body:
+        for op in self.function.body.walk():
             if isinstance(op, MatMul):
                 self._pack_product(op)
         return self.changed
@@ -103,16 +105,19 @@ class _Layouts:
                 self._keep_layout(op)
 
     def _return_plain(self) -> None:
-        """What leaves the function, or is read by a region, lies plain."""
+        """What leaves the function, is stored, or is read by a region, lies plain."""
         for op in self.function.body:
-            readers = [o for o in op.walk() if op.regions or op.terminator]
-            for reader in readers:
+            if not op.regions and not op.terminator and op.effects is Effect.NONE:
+                continue
+            plain: dict[Value, Value] = {}
+            for value in outer_values(op):
+                if value.tensor.layout is not None:
+                    plain[value] = Builder.before_op(op).value(Reshape(value, value.tensor.shape))
+                    plain[value].name = value.name
+            for reader in op.walk() if plain else ():
                 for index, value in enumerate(reader.operands):
-                    if value is None or value.tensor.layout is None:
-                        continue
-                    plain = Builder.before_op(op).value(Reshape(value, value.tensor.shape))
-                    plain.name = value.name
-                    reader.set_operand(index, plain)
+                    if value in plain:
+                        reader.set_operand(index, plain[value])
 
     def _read_plain(self) -> None:
         """What is reduced along the channels, or read at computed places, lies plain."""

@@ -13,7 +13,9 @@ TYPE_CHECKING = False  # importing typing for it would take longer than all the 
 if TYPE_CHECKING:
     from tfc.driver import Summary, compile, load_module
     from tfc.ir.errors import TfcError
+    from tfc.ir.run_errors import SessionError
     from tfc.runtime import Bundle, BundleError, InputError, LoaderError, RunError, load
+    from tfc.session import Session
 
     __version__: str
 
@@ -23,6 +25,8 @@ _HOMES = {
     "InputError": "tfc.runtime",
     "LoaderError": "tfc.runtime",
     "RunError": "tfc.runtime",
+    "Session": "tfc.session",
+    "SessionError": "tfc.ir.run_errors",
     "Summary": "tfc.driver",
     "TfcError": "tfc.ir.errors",
     "compile": "tfc.driver",
@@ -53,6 +57,8 @@ __all__ = [
     "InputError",
     "LoaderError",
     "RunError",
+    "Session",
+    "SessionError",
     "Summary",
     "TfcError",
     "__version__",

@@ -93,10 +93,17 @@ class Names:
         if plain in self.values:
             return self.values[plain]
         base, colon, number = plain.rpartition(":")
-        op = self.values[base].producer if colon and base in self.values else None
-        if op is not None and number.isdecimal() and int(number) < len(op.results):
-            return op.results[int(number)]
+        first = self.values.get(base) if colon else None
+        results = first.producer.results if first is not None and first.producer else [first]
+        if first is not None and number.isdecimal() and int(number) < len(results):
+            return results[int(number)] or first
         raise self._unknown(plain, what)
+
+    def own_name(self, name: str) -> str:
+        """The name of a fed value itself, where it has one that is its alone."""
+        value = self.value(name, "feed")
+        own = self.values.get(value.name) is value
+        return value.name if own else name.removeprefix("%")
 
     def outer_value(self, name: str, what: str) -> Value:
         """A value that has one value in a run: none of a frame."""

@@ -44,7 +44,7 @@ def backward_if(op: If, walk: Backward) -> None:
         ends = forward.terminator.inputs
         inner.run([o for o in forward if not o.terminator], zip(ends, gradients, strict=True))
         branches.append(_ended(inner, _found(inner, outside, names, kinds)))
-    made = If(op.condition, types=kinds, then=branches[0], else_=branches[1])
+    made = If(op.condition, types=[*kinds], then=branches[0], else_=branches[1])
     for number, branch in enumerate(branches):
         _save_of_branch(op, number, branch)
     walk.builder.add(made)

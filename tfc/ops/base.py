@@ -101,11 +101,13 @@ class GraphOp(Op):
     `commutative`: the first two operands may change places. `hero`: the kind of kernel that is
     built around the op by its `lower`; empty for one that is evaluated inside of others by its
     `pull`, or not at all. `differentiable`: its results change smoothly with some operand, so that
-    it has a `gradient`; where it is false, no gradient passes through the op.
+    it has a `gradient`; where it is false, no gradient passes through the op. `gradient_needs` says
+    what must happen to an op first that has none as it is.
     """
 
     exact: ClassVar[bool] = False
     differentiable: ClassVar[bool] = True
+    gradient_needs: ClassVar[str] = ""
     commutative: ClassVar[bool] = False
     hero: ClassVar[str] = ""
 
@@ -125,6 +127,7 @@ class GraphOp(Op):
         place. Source: arXiv 1603.04467, section 4.1.
         """
         hint = "give its class a `gradient`, or say that it is not `differentiable`"
+        hint = self.gradient_needs or hint
         raise self.error("the op has no gradient", hint)
 
     def backward(self, walk: Backward) -> None:

@@ -179,6 +179,7 @@ class Fusion(GraphOp, name="fusion"):
     ```
     """
 
+    gradient_needs = "take gradients before ops are gathered to kernels"
     arguments: list[Value] = variadic()
     kind: str = attribute("str")
     types: list[Type] = result_type()
@@ -241,6 +242,7 @@ class Launch(GraphOp, name="launch"):
     ```
     """
 
+    gradient_needs = "take gradients before ops are gathered to kernels"
     level = "any"
     arguments: list[Value] = variadic()
     kernel: Any = attribute("any")

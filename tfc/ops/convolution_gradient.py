@@ -25,11 +25,6 @@ if TYPE_CHECKING:
 class WindowGradient(Composite):
     """An op over windows of spatial axes of sizes `spatial`, of `taps` elements each."""
 
-    strides: tuple[int, ...] = attribute("ints", default=())
-    low_pads: tuple[int, ...] = attribute("ints", default=())
-    high_pads: tuple[int, ...] = attribute("ints", default=())
-    dilations: tuple[int, ...] = attribute("ints", default=())
-
     @property
     def spatial(self) -> Shape:
         """The sizes of the spatial axes that the windows lie in."""
@@ -59,7 +54,8 @@ class WindowGradient(Composite):
 def tap_slice(do: Calculus, padded: Value, windows: Sequence[Window], tap: Sequence[int]) -> Value:
     """What one tap of each window reads of a padded tensor, at the places of the windows."""
     shape = padded.tensor.shape
-    starts, limits, steps = [0, 0], list(shape[:2]), [1, 1]
+    starts, steps = [0, 0], [1, 1]
+    limits: list[Dim] = list(shape[:2])
     for w, k, n in zip(windows, tap, shape[2:], strict=True):
         count = Window(w.taps, w.stride, w.dilation).count(n)
         starts.append(k * w.dilation)
@@ -95,6 +91,10 @@ class ConvInputGradient(WindowGradient, name="conv_input_gradient"):
     g: Value = operand()
     weight: Value = operand()
     size: tuple[Dim, ...] = attribute("dims")
+    strides: tuple[int, ...] = attribute("ints", default=())
+    low_pads: tuple[int, ...] = attribute("ints", default=())
+    high_pads: tuple[int, ...] = attribute("ints", default=())
+    dilations: tuple[int, ...] = attribute("ints", default=())
     groups: int = attribute("int", default=1)
     output: Value = result()
 
@@ -136,7 +136,7 @@ class ConvInputGradient(WindowGradient, name="conv_input_gradient"):
         """A convolution of the gradient, its elements set apart, with the weight turned around."""
         do, windows = Calculus(b), self.windows
         wide = do.spread(self.g, [1, 1, *(w.stride for w in windows)])
-        low, high = [0, 0], [0, 0]
+        low, high = [0, 0], list[Dim]([0, 0])
         for w, n, own in zip(windows, self.size, wide.tensor.shape[2:], strict=True):
             low.append(w.reach - 1 - w.low)
             high.append(normal(as_expr(n) + w.reach - 1 - own - low[-1]))
@@ -176,6 +176,10 @@ class ConvWeightGradient(WindowGradient, name="conv_weight_gradient"):
     x: Value = operand()
     g: Value = operand()
     kernel: tuple[int, ...] = attribute("ints")
+    strides: tuple[int, ...] = attribute("ints", default=())
+    low_pads: tuple[int, ...] = attribute("ints", default=())
+    high_pads: tuple[int, ...] = attribute("ints", default=())
+    dilations: tuple[int, ...] = attribute("ints", default=())
     groups: int = attribute("int", default=1)
     output: Value = result()
 
@@ -267,6 +271,10 @@ class MaxPoolGradient(WindowGradient, name="max_pool_gradient"):
     y: Value = operand()
     g: Value = operand()
     kernel: tuple[int, ...] = attribute("ints")
+    strides: tuple[int, ...] = attribute("ints", default=())
+    low_pads: tuple[int, ...] = attribute("ints", default=())
+    high_pads: tuple[int, ...] = attribute("ints", default=())
+    dilations: tuple[int, ...] = attribute("ints", default=())
     overhang: tuple[int, ...] = attribute("ints", default=())
     output: Value = result()
 

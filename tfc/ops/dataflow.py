@@ -18,6 +18,7 @@ class PrimitiveControl(GraphOp):
     `placed`: the number of the constraint that it stands in the body of a function.
     """
 
+    gradient_needs = "raise it to `if` and `while` first, by the pass `functionalize`"
     placed = "C1"
 
     def verify(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from tfc.ir.builder import Builder
 from tfc.ir.core import Block, Module, Op, Value, attribute, result, result_type, variadic
 from tfc.ir.effects import home
-from tfc.ir.types import TensorType
+from tfc.ir.types import Type
 from tfc.ops.backward import Backward, erase_unused, is_float, ops_before
 from tfc.ops.base import GraphOp
 from tfc.ops.counted_loops import as_scan
@@ -44,10 +44,10 @@ class Gradients(GraphOp, name="gradients"):
 
     differentiable = False  # it is gone before another one looks
     values: list[Value] = variadic()
+    types: list[Type] = result_type()
     of: int = attribute("int", default=1)
     seeded: bool = attribute("bool", default=False)
     variables: tuple[str, ...] = attribute("strs", default=())
-    types: list[TensorType] = result_type()
     outputs: list[Value] = result(variadic=True)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from tfc.ir.core import OPS, Function, Module
 from tfc.ir.types import TensorType
 from tfc.ir.verifier import verify
 from tfc.ops.base import Composite, Elementwise, GraphOp
+from tfc.runtime.state import State
 from tfc.text.parse import parse_module
 from tfc.text.print import print_module
 from tfc.tile.functions import FUNCTIONS
@@ -52,23 +54,24 @@ def decompose(module: Module) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_example(name: str) -> None:
+def test_example(name: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "x-0.npy", np.arange(12, dtype=np.float32).reshape(3, 4))
     module = parse_module(example(name))
     assert any(op.name == name for op in module.walk())
     verify(module)
     inputs = random_inputs(module.main)
-    outputs = interpret(module, inputs)
+    outputs = interpret(module, inputs, state=State(tmp_path))
     assert list(outputs) == module.main.output_names
 
     text = print_module(module)
     again = parse_module(text)
     assert print_module(again) == text
-    for key, array in interpret(again, inputs).items():
+    for key, array in interpret(again, inputs, state=State(tmp_path)).items():
         np.testing.assert_array_equal(array, outputs[key])
 
     decompose(again)
     verify(again)
-    for key, array in interpret(again, inputs).items():
+    for key, array in interpret(again, inputs, state=State(tmp_path)).items():
         assert_close(array, outputs[key], 4)
 
 

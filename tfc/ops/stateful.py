@@ -75,7 +75,7 @@ class HostOp(StatefulOp):
     def run_in(self, context: Context, *arrays: Any) -> tuple[Array, ...]:
         """The results in a call of a context."""
         kind, attributes = self.host_call()
-        given = [_bits(a) for a in arrays if a is not None]
+        given = [bits_of(a) for a in arrays if a is not None]
         types = [output_type(v.type) for v in self.results]
         found = host_function(kind)(context, attributes, given, types)
         typed = zip(found, self.results, strict=True)
@@ -97,17 +97,20 @@ class ResourceOp(HostOp):
         if found.kind not in self.kinds:
             hint = f"{self.name} takes a {' or a '.join(self.kinds)}"
             raise self.error(f"@{found.name} is of the kind {found.kind!r}", hint)
-        self._check(module, found)
+        check_resources(self, resource_infos(module), [found.name])
         return found
 
-    def _check(self, module: Module, resource: Resource) -> None:
-        """What the kind says of the attributes."""
-        state = State()
-        try:
-            declare_resources(state, resource_infos(module))
-            state.resource(resource.name)
-        except LoaderError as error:
-            raise self.error(str(error)) from error
+
+def check_resources(op: StatefulOp, infos: Sequence[ResourceInfo], names: Sequence[str]) -> None:
+    """What the kinds of some resources say of their attributes; a TfcError at an op on them."""
+    state = State()
+    try:
+        declare_resources(state, infos)
+        for name in names:
+            if name in state.resources:
+                state.resource(name)
+    except LoaderError as error:
+        raise op.error(str(error)) from error
 
 
 def output_type(kind: Type) -> OutputType:
@@ -147,7 +150,7 @@ def json_value(value: Any) -> Any:
     )
 
 
-def _bits(array: Any) -> Array:
+def bits_of(array: Any) -> Array:
     """A dense array; bf16 as its bits."""
     dense = np.asarray(array, order="C")
     return dense.view(np.uint16) if dense.dtype.name == "bfloat16" else dense

@@ -1,0 +1,500 @@
+"""Queues of elements between calls, and the host ops on them (arXiv 1603.04467, section 4.6).
+
+A queue blocks who puts in while it is full and who takes out while it is empty, until it is closed.
+Who waits stands in line, in the order of coming. All changes happen under the state's lock, so that
+a checkpoint, which holds it, never sees half of one; nobody holds it while waiting.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+
+from .errors import CancelledError, LoaderError, OutOfRangeError
+from .filling import Filler, Source
+from .host import (
+    LOOK_SECONDS,
+    Context,
+    OutputType,
+    ResourceInfo,
+    host_op,
+    resource_kind,
+    unlocked,
+)
+from .philox import Draws
+from .state import State
+from .tensors import Array, storage_dtype
+
+Element: TypeAlias = "tuple[Array, ...]"
+T = TypeVar("T")
+
+LARGEST_CAPACITY = 1 << 31
+
+
+class Buffer(Protocol):
+    """The elements that a queue holds. `reserve` must stay in it while the queue is open."""
+
+    reserve: int
+    drawn: int
+
+    def __len__(self) -> int: ...
+    def put(self, element: Element) -> None: ...
+    def take(self) -> Element: ...
+    def elements(self) -> list[Element]: ...
+
+
+class Fifo:
+    """Gives the elements in the order of coming."""
+
+    reserve = 0
+    drawn = 0
+
+    def __init__(self) -> None:
+        self._line: deque[Element] = deque()
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def put(self, element: Element) -> None:
+        self._line.append(element)
+
+    def take(self) -> Element:
+        return self._line.popleft()
+
+    def elements(self) -> list[Element]:
+        return list(self._line)
+
+
+class Pool:
+    """Gives a random one of the first `reserve + 1` elements that are left.
+
+    Those behind wait in line. So the order depends on the seed and the order of coming, not on how
+    many elements have come when one is taken, which is a matter of threads.
+    """
+
+    def __init__(self, reserve: int, seed: int) -> None:
+        self.reserve = reserve
+        self.drawn = 0
+        self._draws = Draws(seed)
+        self._pool: list[Element] = []
+        self._line: deque[Element] = deque()
+
+    def __len__(self) -> int:
+        return len(self._pool) + len(self._line)
+
+    def put(self, element: Element) -> None:
+        if len(self._pool) <= self.reserve:
+            self._pool.append(element)
+        else:
+            self._line.append(element)
+
+    def take(self) -> Element:
+        pool = self._pool
+        index = self._draws.below(len(pool), self.drawn)
+        self.drawn += 1
+        chosen = pool[index]
+        if self._line:
+            pool[index] = self._line.popleft()
+        else:
+            pool[index] = pool[-1]
+            pool.pop()
+        return chosen
+
+    def elements(self) -> list[Element]:
+        return [*self._pool, *self._line]
+
+
+@dataclass(eq=False)
+class _Request:
+    """One that waits: for room, or for `count` elements."""
+
+    count: int
+    cancelled: bool = False
+
+
+class Queue:
+    """A queue of elements, tuples of arrays of the declared types.
+
+    `source` fills it by a thread of its own; at the source's end the queue is closed.
+    """
+
+    def __init__(
+        self, info: ResourceInfo, buffer: Buffer, capacity: int, source: Source | None = None
+    ) -> None:
+        self.info = info
+        self.capacity = capacity
+        self._buffer = buffer
+        self._changed = threading.Condition()
+        self._version = 0
+        self._producers: deque[_Request] = deque()
+        self._consumers: deque[_Request] = deque()
+        self._closed = False
+        self._failure: LoaderError | None = None
+        self._source = source
+        self._position: Any = None  # of the source, behind the last element put in
+        self._filler: Filler | None = None
+
+    # ---- what the ops do
+
+    def enqueue(self, context: Context, elements: Iterable[Element]) -> None:
+        """Puts elements in, in order, as soon as there is room.
+
+        CancelledError where the queue is closed, or closed with `cancel_pending` meanwhile; what is
+        in by then stays in.
+        """
+        waiting = deque(elements)
+        request = _Request(len(waiting))
+
+        def attempt() -> bool | None:
+            if request.cancelled:
+                raise CancelledError(
+                    f"the queue {self.info.name!r} was closed and cancelled what waited for room "
+                    f"in it: {request.count - len(waiting)} of {request.count} elements are in it"
+                )
+            if request is self._producers[0]:
+                while waiting and self._has_room():
+                    self._buffer.put(waiting.popleft())
+                    self._tell()
+            return None if waiting else True
+
+        with context.state.lock, self._changed:
+            if self._closed:
+                raise CancelledError(f"the queue {self.info.name!r} is closed")
+            self._producers.append(request)
+        self._until(context, attempt, self._producers, request)
+
+    def dequeue(self, context: Context, count: int, at_most: bool = False) -> list[Element]:
+        """Takes elements out, all at once, as soon as there are so many.
+
+        OutOfRangeError where the queue is closed and holds fewer; `at_most` then takes those, if
+        there are any.
+        """
+        request = _Request(count)
+
+        def attempt() -> list[Element] | None:
+            if request is not self._consumers[0]:
+                return None
+            held = len(self._buffer)
+            if not self._ended:
+                enough = held >= count + self._buffer.reserve
+                return self._take(count) if enough else None
+            if held >= count or (at_most and held):
+                return self._take(min(count, held))
+            raise self._failure or OutOfRangeError(
+                f"the queue {self.info.name!r} is closed and has {held} elements left, "
+                f"{count} were asked for"
+            )
+
+        self._fill()
+        with self._changed:
+            self._consumers.append(request)
+            self._tell()
+        return self._until(context, attempt, self._consumers, request)
+
+    def size(self) -> int:
+        """How many elements it holds."""
+        with self._changed:
+            return len(self._buffer)
+
+    def close(self, cancel_pending: bool) -> None:
+        """Lets nobody begin to put in any more; those that wait still may, or are cancelled.
+
+        CancelledError where it is closed already, unless it cancels.
+        """
+        with self._changed:
+            if self._closed and not cancel_pending:
+                raise CancelledError(f"the queue {self.info.name!r} is already closed")
+            self._closed = True
+            if cancel_pending:
+                for request in self._producers:
+                    request.cancelled = True
+            self._tell()
+
+    # ---- under the lock
+
+    @property
+    def _ended(self) -> bool:
+        """Whether nothing can come any more."""
+        return self._closed and not self._producers
+
+    def _has_room(self) -> bool:
+        """More than the capacity fits where one takes more than that at once."""
+        needed = self._consumers[0].count + self._buffer.reserve if self._consumers else 0
+        return len(self._buffer) < max(self.capacity, needed)
+
+    def _take(self, count: int) -> list[Element]:
+        found = [self._buffer.take() for _ in range(count)]
+        self._tell()
+        return found
+
+    def _tell(self) -> None:
+        self._version += 1
+        self._changed.notify_all()
+
+    # ---- waiting
+
+    def _until(
+        self,
+        context: Context,
+        attempt: Callable[[], T | None],
+        line: deque[_Request],
+        request: _Request,
+    ) -> T:
+        """What `attempt` gives, which is tried under the locks whenever something has changed."""
+        try:
+            while True:
+                context.check()
+                with context.state.lock, self._changed:
+                    found = attempt()
+                    seen = self._version
+                if found is not None:
+                    return found
+                with unlocked(context.state), self._changed:
+                    if self._version == seen:
+                        self._changed.wait(LOOK_SECONDS)
+                self._fill()
+        finally:
+            with self._changed:
+                line.remove(request)
+                self._tell()
+
+    # ---- a source that fills it
+
+    def _fill(self) -> None:
+        """Starts the thread that fills the queue, where there is a source and none runs."""
+        if self._source is None:
+            return
+        with self._changed:
+            running = self._filler is not None and self._filler.is_alive()
+            if not running and not self._closed:
+                self._filler = Filler(self, self._source, self._position)
+
+    def wants(self, filler: Filler) -> bool:
+        """Whether a thread is the one that fills the queue, which is open."""
+        with self._changed:
+            return filler is self._filler and not self._closed
+
+    def feed(self, filler: Filler, element: Element, position: Any, seconds: float) -> bool:
+        """Puts in an element of the source, behind which the position is; False: there is no room.
+
+        Waits for room for that long at most.
+        """
+        with self._changed:
+            if not self._has_room():
+                self._changed.wait(seconds)
+            if filler is not self._filler or self._closed or not self._has_room():
+                return False
+            self._buffer.put(element)
+            self._position = position
+            self._tell()
+            return True
+
+    def end(self, filler: Filler, failure: LoaderError | None) -> None:
+        """Closes the queue, since its source has ended or failed."""
+        with self._changed:
+            if filler is self._filler:
+                self._closed, self._failure = True, failure
+                self._tell()
+
+    # ---- checkpoints
+
+    def stop(self) -> None:
+        """Ends its thread, and all that waits."""
+        self.close(cancel_pending=True)
+
+    def snapshot(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Its state: JSON, and the elements, stacked, by the number of the component."""
+        with self._changed:
+            elements = self._buffer.elements()
+            described = {
+                "count": len(elements),
+                "drawn": self._buffer.drawn,
+                "closed": self._closed and self._source is None,
+            }
+            if self._source is not None:
+                described["position"] = self._source.described(self._position)
+        stacked = {
+            str(i): _stacked([e[i] for e in elements], kind)
+            for i, kind in enumerate(self.info.types)
+        }
+        return described, stacked
+
+    def restored(
+        self, described: Mapping[str, Any], arrays: Mapping[str, Array]
+    ) -> Callable[[], None]:
+        """Checks a state, and gives what makes it the queue's own."""
+        count, drawn = described["count"], described["drawn"]
+        for i, kind in enumerate(self.info.types):
+            array = arrays.get(str(i))
+            fits = (
+                array is not None
+                and array.shape == (count, *kind.shape)
+                and array.dtype == storage_dtype(kind.dtype)
+            )
+            if not fits:
+                raise self.info.error(f"component {i} of the checkpoint's elements does not fit")
+        if not isinstance(drawn, int) or drawn < 0:
+            raise self.info.error(f"the checkpoint has drawn {drawn!r} elements")
+        position = None
+        if self._source is not None:
+            position = self._source.checked(described["position"])
+        buffer = _buffer(self.info)
+        buffer.drawn = drawn
+        for row in range(count):
+            buffer.put(tuple(arrays[str(i)][row].copy() for i in range(len(self.info.types))))
+        closed = bool(described["closed"])
+
+        def apply() -> None:
+            with self._changed:
+                self._filler, self._failure = None, None
+                self._buffer, self._closed, self._position = buffer, closed, position
+                self._tell()
+
+        return apply
+
+
+def _stacked(rows: Sequence[Array], kind: OutputType) -> Array:
+    dtype = storage_dtype(kind.dtype)
+    return np.stack(rows) if rows else np.zeros((0, *kind.shape), dtype)
+
+
+# ---- the kinds of queues
+
+
+def _buffer(info: ResourceInfo) -> Buffer:
+    if info.kind == "fifo_queue":
+        return Fifo()
+    capacity = info.number("capacity", 1, LARGEST_CAPACITY)
+    reserve = info.number("min_after_dequeue", 0, capacity - 1, 0)
+    return Pool(reserve, info.number("seed", -(1 << 63), (1 << 64) - 1))
+
+
+@resource_kind("fifo_queue")
+def fifo_queue(info: ResourceInfo, state: State) -> Queue:
+    """A queue that gives its elements in the order of coming."""
+    info.only("capacity", "reader")
+    return _queue(info, state)
+
+
+@resource_kind("random_shuffle_queue")
+def random_shuffle_queue(info: ResourceInfo, state: State) -> Queue:
+    """A queue that gives a random element of the first `min_after_dequeue + 1`."""
+    info.only("capacity", "min_after_dequeue", "seed", "reader")
+    return _queue(info, state)
+
+
+def _queue(info: ResourceInfo, state: State) -> Queue:
+    from .readers import Reader
+
+    if not info.types:
+        raise info.error("the types of its elements are missing")
+    source = None
+    for name in info.texts("reader"):
+        reader = state.resource(name)
+        if not isinstance(reader, Reader):
+            raise info.error(f"{name!r} is no reader")
+        source = reader.feeding(info)
+    return Queue(info, _buffer(info), info.number("capacity", 1, LARGEST_CAPACITY), source)
+
+
+# ---- host ops
+
+
+def _of(context: Context, attributes: Mapping[str, Any]) -> Queue:
+    found = context.state.resource(attributes["resource"])
+    assert isinstance(found, Queue), "the compiler checked the kind"
+    return found
+
+
+@host_op("enqueue")
+def enqueue(
+    context: Context,
+    attributes: Mapping[str, Any],
+    arrays: Sequence[Array],
+    types: Sequence[OutputType],
+) -> list[Array]:
+    """Puts in one element."""
+    _of(context, attributes).enqueue(context, [tuple(a.copy() for a in arrays)])
+    return []
+
+
+@host_op("enqueue_many")
+def enqueue_many(
+    context: Context,
+    attributes: Mapping[str, Any],
+    arrays: Sequence[Array],
+    types: Sequence[OutputType],
+) -> list[Array]:
+    """Puts in the slices along axis 0."""
+    rows = [tuple(a[i].copy() for a in arrays) for i in range(len(arrays[0]))]
+    _of(context, attributes).enqueue(context, rows)
+    return []
+
+
+@host_op("dequeue")
+def dequeue(
+    context: Context,
+    attributes: Mapping[str, Any],
+    arrays: Sequence[Array],
+    types: Sequence[OutputType],
+) -> list[Array]:
+    """Takes out one element."""
+    (found,) = _of(context, attributes).dequeue(context, 1)
+    return list(found)
+
+
+@host_op("dequeue_many")
+def dequeue_many(
+    context: Context,
+    attributes: Mapping[str, Any],
+    arrays: Sequence[Array],
+    types: Sequence[OutputType],
+) -> list[Array]:
+    """Takes out `count` elements, stacked along axis 0."""
+    found = _of(context, attributes).dequeue(context, attributes["count"])
+    return [np.stack(column) for column in zip(*found, strict=True)]
+
+
+@host_op("dequeue_up_to")
+def dequeue_up_to(
+    context: Context,
+    attributes: Mapping[str, Any],
+    arrays: Sequence[Array],
+    types: Sequence[OutputType],
+) -> list[Array]:
+    """Takes out `count` elements or what a closed queue has left: their number, they, zeros."""
+    found = _of(context, attributes).dequeue(context, attributes["count"], at_most=True)
+    results = [np.array(len(found), np.int64)]
+    for column, kind in zip(zip(*found, strict=True), types[1:], strict=True):
+        padded = np.zeros(kind.shape, storage_dtype(kind.dtype))
+        padded[: len(found)] = column
+        results.append(padded)
+    return results
+
+
+@host_op("queue_size")
+def queue_size(
+    context: Context,
+    attributes: Mapping[str, Any],
+    arrays: Sequence[Array],
+    types: Sequence[OutputType],
+) -> list[Array]:
+    """How many elements there are."""
+    return [np.array(_of(context, attributes).size(), np.int64)]
+
+
+@host_op("queue_close")
+def queue_close(
+    context: Context,
+    attributes: Mapping[str, Any],
+    arrays: Sequence[Array],
+    types: Sequence[OutputType],
+) -> list[Array]:
+    """Lets nothing in any more."""
+    _of(context, attributes).close(attributes["cancel_pending"])
+    return []

@@ -6,7 +6,8 @@ the layout of their type; only a kernel sees them as they lie in memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,7 +22,7 @@ from tfc.ops.constant import Constant
 from tfc.ops.control import Fusion, If, Launch
 from tfc.ops.gradients import Gradients, expand_all
 from tfc.ops.loops import Scan, While
-from tfc.ops.stateful import HostOp, StatefulOp, resource_infos
+from tfc.ops.stateful import HostOp, StatefulOp, bits_of, resource_infos
 from tfc.runtime.errors import LoaderError
 from tfc.runtime.host import Context, declare_resources
 from tfc.runtime.state import State
@@ -209,7 +210,7 @@ class Run:
         self.module = module
         self.symbols = symbols
         self.state = state_of(module, state)
-        self.context = Context(self.state)
+        self.context = Context(self.state, call=self.call_function)
         self.values: dict[Value, Array] = {}
 
     def block(self, block: Block) -> list[Array]:
@@ -264,6 +265,17 @@ class Run:
             return op.run(self.state, *arrays)
         except LoaderError as error:
             raise op.error(str(error)) from error
+
+    def call_function(self, name: str, arrays: Sequence[Array], context: Context) -> list[Array]:
+        """Runs another function of the module, for a host op: bf16 is its bits in u16."""
+        function = without_gradients(self.module.functions[name])
+        pairs = zip(function.body.args, arrays, strict=True)
+        given = [a.view(arg.tensor.dtype.numpy) for arg, a in pairs]
+        run = _run_of(function)(self.module, bind_symbols(self.module, function, given), self.state)
+        run.context = replace(context, call=run.call_function)
+        run.values.update(zip(function.body.args, given, strict=True))
+        with np.errstate(all="ignore"):
+            return [bits_of(array) for array in run.block(function.body)]
 
     def loop(self, op: While, carried: list[Array]) -> list[Array]:
         left = op.maximum

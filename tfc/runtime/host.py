@@ -18,7 +18,7 @@ from .errors import CancelledError, StateError
 from .state import State
 from .tensors import Array
 
-FAMILIES = ("checkpoints", "printing", "queues", "readers")
+FAMILIES = ("channels", "checkpoints", "partitions", "printing", "queues", "readers")
 """The modules beside this one that register host ops and resources when they are first needed."""
 
 LOOK_SECONDS = 0.05  # how often what waits looks whether it was cancelled
@@ -31,18 +31,23 @@ class OutputType(NamedTuple):
     shape: tuple[int, ...]
 
 
+CallFunction: TypeAlias = "Callable[[str, Sequence[Array], Context], list[Array]]"
+
+
 @dataclass
 class Context:
     """What a host op knows of the call that it is part of.
 
     `cancelled` may be set by any thread: what waits then ends with a CancelledError. `channels` is
-    where the partitions of one call meet. `stream` is what `print` writes to (None: stderr).
+    where the partitions of one call meet. `stream` is what `print` writes to (None: stderr). `call`
+    runs another function of the module, by its name, in a context: arrays to arrays.
     """
 
     state: State
     channels: Any = None
     cancelled: threading.Event = field(default_factory=threading.Event)
     stream: TextIO | None = None
+    call: CallFunction | None = None
 
     def check(self) -> None:
         """Raises CancelledError where the call was cancelled."""

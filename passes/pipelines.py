@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 CLEAN = (
+    "constant-branches",  # first: what a branch holds is then seen by the rules
     "canonicalize",  # algebraic rules, which keep every bit
     "cse",  # after the rules, which make equal things look equal
     "dce",  # what the two left behind

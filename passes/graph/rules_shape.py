@@ -9,7 +9,6 @@ from tfc.ir.expr import Dim, as_expr, normal
 from tfc.ir.rewriting import Pattern, Rewriter, pattern
 from tfc.ops.base import Elementwise, View
 from tfc.ops.constant import ShapeOf, constant
-from tfc.ops.control import If
 from tfc.ops.reduction import ReduceMax, ReduceMin, Reduction
 from tfc.ops.shape import Concat, Pad, Split
 from tfc.ops.view import (
@@ -23,7 +22,6 @@ from tfc.ops.view import (
     Transpose,
     Unsqueeze,
 )
-from tfc.passes.graph.known import splat
 
 NO_OPS = (Reshape, Transpose, Slice, Expand, Tile, Identity, Squeeze, Unsqueeze, Flatten)
 
@@ -228,22 +226,6 @@ def shape_of_static(op: ShapeOf, rewriter: Rewriter) -> bool:
     return True
 
 
-@pattern("if-constant", If)
-def if_constant(op: If, rewriter: Rewriter) -> bool:
-    """An `if` with a constant condition -> the ops of the region that it chooses."""
-    chosen = splat(op.condition)
-    if chosen is None or op.after or op.control_users:
-        return False
-    block = op.then if chosen else op.else_
-    results = list(block.terminator.inputs)
-    for inner in block:
-        if not inner.terminator:
-            inner.detach()
-            rewriter.add(inner)
-    rewriter.replace(op, *results)
-    return True
-
-
 def _has_layout(*ops: Op) -> bool:
     """Whether a tensor around these ops does not lie in row-major order."""
     return any(v.tensor.layout is not None for op in ops for v in (*op.inputs, *op.results))
@@ -274,5 +256,4 @@ RULES: tuple[Pattern, ...] = (
     absorb_expand,
     reduce_nothing,
     shape_of_static,
-    if_constant,
 )

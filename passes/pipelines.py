@@ -19,7 +19,8 @@ FOLD_SCALES = (
 # ---- the graph, optimised and gathered to groups; what all targets share
 
 O0 = (
-    "prune",  # first: nobody needs to look at what never runs
+    "gradients",  # first: from here on there are only ops that have a meaning of their own
+    "prune",  # before others: nobody needs to look at what never runs
     "entry-checks",  # before anything else rewrites ops, which would lose what they assume
     "decompose",  # kernels are built from primitives only
     "kernel-forms",  # the few forms that kernel builders take
@@ -28,7 +29,8 @@ O0 = (
 )
 
 O1 = (
-    "prune",  # first: nobody needs to look at what never runs
+    "gradients",  # first: from here on there are only ops that have a meaning of their own
+    "prune",  # before others: nobody needs to look at what never runs
     "entry-checks",  # before anything else rewrites ops, which would lose what they assume
     "constant-folding",  # shapes and statistics become constants, which the rules look for
     *CLEAN,
@@ -40,7 +42,8 @@ O1 = (
 )
 
 O2 = (
-    "prune",  # first: nobody needs to look at what never runs
+    "gradients",  # first: from here on there are only ops that have a meaning of their own
+    "prune",  # before others: nobody needs to look at what never runs
     "entry-checks",  # before anything else rewrites ops, which would lose what they assume
     "constant-folding",  # shapes and statistics become constants, which the rules look for
     *CLEAN,
@@ -55,7 +58,8 @@ O2 = (
 )
 
 O3 = (
-    "prune",  # first: nobody needs to look at what never runs
+    "gradients",  # first: from here on there are only ops that have a meaning of their own
+    "prune",  # before others: nobody needs to look at what never runs
     "entry-checks",  # before anything else rewrites ops, which would lose what they assume
     "constant-folding",  # shapes and statistics become constants, which the rules look for
     *CLEAN,
@@ -73,7 +77,8 @@ O3 = (
 LEVELS = (O0, O1, O2, O3)
 
 GIVEN = (
-    "prune",  # first: nobody needs to look at what never runs
+    "gradients",  # first: from here on there are only ops that have a meaning of their own
+    "prune",  # before others: nobody needs to look at what never runs
     "bound-accesses",  # of the kernels that are there; those made later need it not
     "check-groups",  # of the groups that are there; those made later fit
     "entry-checks",  # what ops assume, inside of groups too

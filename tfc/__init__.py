@@ -14,7 +14,17 @@ if TYPE_CHECKING:
     from tfc.driver import Summary, compile, load_module
     from tfc.ir.errors import TfcError
     from tfc.ir.run_errors import SessionError
-    from tfc.runtime import Bundle, BundleError, InputError, LoaderError, RunError, load
+    from tfc.passes.graph.gradients import gradients
+    from tfc.runtime import (
+        Bundle,
+        BundleError,
+        InputError,
+        LoaderError,
+        RunError,
+        StateError,
+        load,
+        reset,
+    )
     from tfc.session import Session
 
     __version__: str
@@ -27,11 +37,14 @@ _HOMES = {
     "RunError": "tfc.runtime",
     "Session": "tfc.session",
     "SessionError": "tfc.ir.run_errors",
+    "StateError": "tfc.runtime",
     "Summary": "tfc.driver",
     "TfcError": "tfc.ir.errors",
     "compile": "tfc.driver",
+    "gradients": "tfc.passes.graph.gradients",
     "load": "tfc.runtime",
     "load_module": "tfc.driver",
+    "reset": "tfc.runtime",
 }
 
 
@@ -59,10 +72,13 @@ __all__ = [
     "RunError",
     "Session",
     "SessionError",
+    "StateError",
     "Summary",
     "TfcError",
     "__version__",
     "compile",
+    "gradients",
     "load",
     "load_module",
+    "reset",
 ]

@@ -10,12 +10,13 @@ from tfc.ir.core import Function, Module, Value, Variable
 from tfc.ir.errors import TfcError
 from tfc.ir.types import TensorType
 from tfc.ops.backward import is_float
+from tfc.ops.dataflow import PrimitiveControl
 from tfc.ops.gradients import Gradients as GradientsOp
 from tfc.ops.gradients import expand, expand_all
-from tfc.passes.base import Pass, PassContext, changes, register
+from tfc.passes.base import Pass, PassContext, changes, find_pass, register
 
 
-@register("gradients", level="graph")
+@register("gradients")
 @dataclass(frozen=True)
 class Gradients(Pass):
     """Adds the gradients of the values `of`, in sum, by the values `wrt`, to a function.
@@ -109,6 +110,8 @@ def add_gradients(
     if function != "main" and function not in module.functions:
         raise TfcError(f"the module has no function @{function}")
     chosen = module.main if function == "main" else module.functions[function]
+    if any(isinstance(op, PrimitiveControl) for op in chosen.body.walk()):
+        find_pass("functionalize")().run(module, PassContext())
     if into and into != chosen.name:
         chosen = _copied(module, chosen, into)
     try:

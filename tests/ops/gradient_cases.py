@@ -86,6 +86,7 @@ def _views() -> list[Case]:
         Case("expand", [normal(4, 1)], {"shape": (2, 4, 3)}),
         Case("tile", [normal(2, 3)], {"repeats": (2, 3)}, s),
         Case("identity", [x], {}, s),
+        Case("optimization_barrier", [x], {}, s),
         Case("squeeze", [normal(1, 3, 1)], {"axes": (0, 2)}, {(0, 1): "S"}),
         Case("unsqueeze", [normal(3)], {"axes": (0, 2)}, s),
         Case("flatten", [normal(2, 3, 4)], {"axis": 2}, s),

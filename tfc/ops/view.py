@@ -362,6 +362,52 @@ class Identity(View, Composite, name="identity"):
         return gradients
 
 
+class StopGradient(Identity, name="stop_gradient"):
+    """The operand itself, through which no gradient passes: it counts as constant.
+
+    Source: TensorFlow StopGradient.
+
+    ```mlir
+    func @main(%x: tensor<Sx3xf32>) -> (%y: tensor<Sx3xf32>) {
+      %y = stop_gradient(%x) : tensor<Sx3xf32>
+      return %y
+    }
+    ```
+    """
+
+    differentiable = False
+
+
+class OptimizationBarrier(View, name="optimization_barrier"):
+    """The operand itself, as a value that passes take for another one; it costs nothing.
+
+    What is computed of it is so not merged with what was computed of the operand; see the pass
+    `recompute`. Source: StableHLO optimization_barrier.
+
+    ```mlir
+    func @main(%x: tensor<Sx3xf32>) -> (%y: tensor<Sx3xf32>) {
+      %y = optimization_barrier(%x) : tensor<Sx3xf32>
+      return %y
+    }
+    ```
+    """
+
+    def infer(self) -> list[Type]:
+        return [self.x.tensor]
+
+    def reference(self, x: Array) -> Array:
+        return x
+
+    def source(self, index: list[Expr]) -> list[Expr]:
+        return index
+
+    def target(self, index: list[Expr]) -> list[Expr]:
+        return index
+
+    def gradient(self, b: Builder, gradients: list[Value | None]) -> list[Value | None]:
+        return gradients
+
+
 class ReshapeLike(View, Composite):
     """A view that is a `reshape` to the shape that `infer` gives."""
 

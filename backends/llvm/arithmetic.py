@@ -6,7 +6,7 @@ processor has no instruction for comes from `vmath`. No instruction carries a fa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -107,6 +107,23 @@ def _library(o: Operands, function: str, *operands: str) -> str:
     o.needed.add(key)
     arguments = ", ".join(f"{o.kind} {x}" for x in operands)
     return o.writer.pure(f"call {o.kind} {vmath.symbol(*key)}({arguments})")
+
+
+def apply_together(
+    vectors: Vectors, function: str, operands: Sequence[Register], *, needed: set[MathKey]
+) -> list[Register]:
+    """A function of vector maths of a power of two of registers, by one call."""
+    from tfc.backends.llvm import vmath
+
+    dtype, element = operands[0].dtype, element_type(operands[0].dtype)
+    wide = len(operands) * vectors.lanes
+    key = function, dtype.name, wide
+    needed.add(key)
+    kind = f"<{wide} x {element}>"
+    argument = vectors.joined([vectors.splat(r) for r in operands], element)
+    result = vectors.writer.pure(f"call {kind} {vmath.symbol(*key)}({kind} {argument})")
+    parts = vectors.parted(result, element, len(operands))
+    return [Register(text, dtype, True) for text in parts]
 
 
 # ---- floats

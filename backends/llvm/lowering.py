@@ -190,7 +190,7 @@ class Lowering:
                 return Register(text or "true", BOOL, text is not None and lane is not None)
             case t.Map():
                 operands = [self.pull(v, at, lane) for v in op.operand_values]
-                function = self._function(op)
+                function = self.function_of(op)
                 return arithmetic.apply(
                     self.vectors, function, operands, fma=self.target.fma, needed=self.math
                 )
@@ -210,7 +210,7 @@ class Lowering:
             case _:
                 raise AssertionError(f"{value} of {op} is in no register at {at}, lanes {lane}")
 
-    def _function(self, op: t.Map) -> str:
+    def function_of(self, op: t.Map) -> str:
         """The function, or what serves all arguments that come."""
         negative = op.function == "exp" and never_positive(op.operand_values[0])
         return "exp_of_negative" if negative else op.function

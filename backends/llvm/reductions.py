@@ -6,6 +6,7 @@ instead of three, and right whatever the order.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -137,9 +138,13 @@ class Fold:
         text = self._across(state[0])
         if not self.notes_nan:
             return text
-        any_nan = self.lo.vectors.any(self._nan_mask(state[1]))
-        nan = self.lo.vectors.constant(float("nan"), self.dtype, False)
-        return self.lo.vectors.select(any_nan, element_type(self.dtype), nan, text, False)
+        # In all lanes: for a choice of scalars x86 has a branch, around all that led to them.
+        any_nan = self.lo.vectors.splat_text(self.lo.vectors.any(self._nan_mask(state[1])), "i1")
+        number = self.lo.vectors.splat_text(text, element_type(self.dtype))
+        kind = self.lo.vectors.type(self.dtype, True)
+        nan = self.lo.vectors.constant(float("nan"), self.dtype, True)
+        chosen = self.lo.vectors.select(any_nan, kind, nan, number, True)
+        return self.lo.writer.pure(f"extractelement {kind} {chosen}, i64 0")
 
     def _across(self, text: str) -> str:
         element, kind = element_type(self.dtype), self.lo.vectors.type(self.dtype, True)
@@ -213,10 +218,15 @@ def _across_lanes(lo: Lowering, op: t.Reduce, fold: Fold, found: walks.Survey, l
     chunks = -(-shape[lane] // lo.lanes)
     base = walks.plan(lo, found, shape, lane, 2.0)
     high = base.lines if found.dots else min(lines, 4 if found.total_cost(lo, lane) <= 8 else 1)
-    p = walks.Plan(high, base.chunks, lines > KEPT_LINES, base.loop_chunks)
+    wide, looped = base.chunks, base.loop_chunks
+    if fold.notes_nan and chunks > wide:  # else LLVM keeps all until it looks for NaN
+        looped = True
+    p = walks.Plan(high, wide, lines > KEPT_LINES, looped)
     walks.free_lines(lo, found, p, lane)
     place = scratch.place_for(lo, op.output) if p.loop_lines else None
-    sets = max(1, min(8 // high, p.chunks, chunks, 4))
+    # Enough accumulators that no step waits for the one before; none more, they take registers.
+    waiting = math.ceil(8 / found.total_cost(lo, lane))
+    sets = max(1, min(8 // high, p.chunks, chunks, 4, waiting))
 
     def over_lines(block: list[Dim]) -> None:
         states = _fold_lines(lo, op, fold, p, block, lane, sets)

@@ -142,6 +142,34 @@ class Vectors:
             f"shufflevector {kind} {text}, {kind} poison, <{count} x i32> <{lanes}>"
         )
 
+    def joined(self, texts: list[str], element: str) -> str:
+        """Vectors one after another as one vector; a power of two of them."""
+        size = self.lanes
+        while len(texts) > 1:
+            kind = f"<{size} x {element}>"
+            lanes = ", ".join(f"i32 {i}" for i in range(2 * size))
+            texts = [
+                self.writer.pure(
+                    f"shufflevector {kind} {a}, {kind} {b}, <{2 * size} x i32> <{lanes}>"
+                )
+                for a, b in zip(texts[::2], texts[1::2], strict=True)
+            ]
+            size *= 2
+        return texts[0]
+
+    def parted(self, text: str, element: str, count: int) -> list[str]:
+        """The vectors of which a longer one consists."""
+        kind = f"<{count * self.lanes} x {element}>"
+        parts: list[str] = []
+        for first in range(0, count * self.lanes, self.lanes):
+            lanes = ", ".join(f"i32 {first + i}" for i in range(self.lanes))
+            parts.append(
+                self.writer.pure(
+                    f"shufflevector {kind} {text}, {kind} poison, <{self.lanes} x i32> <{lanes}>"
+                )
+            )
+        return parts
+
     # ---- instructions
 
     def intrinsic(self, name: str, element: str, vector: bool, *operands: str) -> str:

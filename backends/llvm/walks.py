@@ -12,6 +12,7 @@ from tfc.backends.llvm.places import Place, stride_along
 from tfc.ir.core import Value
 from tfc.ir.expr import Dim, normal
 from tfc.tile import ops as t
+from tfc.tile.signs import never_positive
 
 if TYPE_CHECKING:
     from tfc.backends.llvm.lowering import Lowering
@@ -37,6 +38,7 @@ _CHEAP = {
     ),
 }
 _LIBRARY = 28.0
+_EXP_OF_NEGATIVE = 16.0
 
 
 @dataclass
@@ -121,6 +123,8 @@ def _survey_one(lo: Lowering, found: Survey, v: Value, turned: bool) -> list[tup
 def function_cost(op: t.Map) -> float:
     if op.output.tile.shape == (1, 1):
         return 0.0
+    if op.function == "exp" and never_positive(op.operand_values[0]):
+        return _EXP_OF_NEGATIVE
     integer = op.operand_values[0].tile.dtype.is_integer
     if integer and op.function in ("div", "mod", "fmod", "pow"):
         return 4.0 * _LIBRARY

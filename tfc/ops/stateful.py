@@ -65,6 +65,8 @@ class HostOp(StatefulOp):
 
     differentiable = False
 
+    differentiable = False
+
     def host_call(self) -> tuple[str, dict[str, Any]]:
         """The kind of host op, and its attributes as JSON values."""
         raise NotImplementedError(f"{self.name} has no host op")

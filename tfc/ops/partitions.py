@@ -25,13 +25,11 @@ MEETING = "the channels of a call"
 class _Channel(HostOp):
     """A host op on the tensor `key` of the running call."""
 
-    key: str
-
     def resources(self) -> tuple[str, ...]:
         return (MEETING,)
 
     def host_call(self) -> tuple[str, dict[str, Any]]:
-        return self.name, {"key": self.key}
+        return self.name, {"key": self.attributes["key"]}
 
 
 class Send(_Channel, name="send"):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from .channels import Channels, Rendezvous
-from .errors import CancelledError, RunError
+from .errors import RunError
 from .host import Context, OutputType, host_op
 from .tensors import Array
 
@@ -70,9 +70,8 @@ class _Partitions:
 
     def raise_first(self) -> None:
         """Raises what went wrong first; that others were cancelled came of it."""
-        causes = [e for e in self.errors if not isinstance(e, CancelledError)]
-        for error in (*causes, *self.errors):
-            raise error
+        if self.errors:
+            raise self.errors[0]
 
 
 def run_partitions(

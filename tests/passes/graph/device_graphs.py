@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 from tfc.ir.builder import Builder
 from tfc.ir.core import Block, Colocate, Function, Module, Op, SymbolRef, Value, Variable
@@ -28,9 +29,16 @@ BINARY = (Add, Sub, Mul, MatMul)
 class DeviceGraphs:
     """Builds one function of square matrices of one size, which need the same few ops."""
 
-    def __init__(self, seed: int, *, largest: int = 40, constrained: float = 0.15) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        largest: int = 40,
+        constrained: float = 0.15,
+        sizes: tuple[int, ...] = (4, 32, 256, 512),
+    ) -> None:
         self.random = Random(seed)
-        self.size = self.random.choice((4, 32, 256, 512))
+        self.size = self.random.choice(sizes)
         self.kind = TensorType(F32, (self.size, self.size))
         self.module = Module(Weights())
         self.body = Block()
@@ -91,6 +99,6 @@ class DeviceGraphs:
             op.device = Colocate(r.choice(earlier))
 
 
-def device_module(seed: int, *, largest: int = 40, constrained: float = 0.15) -> Module:
-    """Always the same module for a seed."""
-    return DeviceGraphs(seed, largest=largest, constrained=constrained).build()
+def device_module(seed: int, **options: Any) -> Module:
+    """Always the same module for a seed and the options of `DeviceGraphs`."""
+    return DeviceGraphs(seed, **options).build()

@@ -57,7 +57,7 @@ def test_what_it_says_is_what_the_manifest_hashes_to(path: Path) -> None:
 def test_what_the_runtime_carries_is_small(path: Path) -> None:
     sizes = write(path, stand_in.spec()).members
     carried = sum(s for n, s in sizes.items() if n.startswith(("tfc_runtime/", "include/")))
-    assert carried < 150_000
+    assert carried < 180_000
 
 
 def test_weights_lie_where_they_were_asked_for(path: Path) -> None:

@@ -11,7 +11,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
@@ -84,12 +84,14 @@ class BundleSpec:
         compiled code uses; the bundle shows the model's own names of the symbols.
     code: by target name; the loader prefers the target that needs most features.
     weights: pieces that do not overlap; what lies between them is zero.
+    variables: state of the functions, in the order that compiled code uses; sizes are numbers.
     manifest: further entries of manifest.json (pipeline, tools, kernels, memory plan, ...).
     """
 
     functions: tuple[FunctionInfo, ...]
     code: Mapping[str, CodeSpec]
     weights: Sequence[Weight] = ()
+    variables: tuple[TensorInfo, ...] = ()
     license: str | None = None
     manifest: Mapping[str, object] = field(default_factory=dict[str, object])
 
@@ -107,6 +109,7 @@ def write(path: str | Path, spec: BundleSpec) -> Written:
     """Writes the bundle. Raises TfcError where names clash or the file cannot be written."""
     functions = tuple(map(_shown, spec.functions))
     _check_names("function", [f.name for f in functions])
+    _check_names("variable", [v.name for v in spec.variables])
     weights = _ordered_weights(spec.weights)
     targets = sorted(spec.code.items(), key=lambda item: (-len(item[1].requires), item[0]))
     with replaced_file(Path(path), executable=True) as file:
@@ -130,7 +133,8 @@ class _Writer:
         targets: Sequence[tuple[str, CodeSpec]],
         weights: Sequence[Weight],
     ) -> Written:
-        for name, data in _carried_files(spec.license):
+        hosted = any(f.host_ops for f in functions)
+        for name, data in _carried_files(spec.license, hosted=hosted):
             self._add(name, len(data), [data])
         infos: list[TargetInfo] = []
         for name, code in targets:
@@ -139,7 +143,7 @@ class _Writer:
         if weights:
             last = weights[-1]
             self._add("weights", last.offset + last.size, _weight_chunks(weights))
-        index = encode(Index(ABI, tuple(self._members), tuple(infos), functions))
+        index = encode(Index(ABI, tuple(self._members), tuple(infos), functions, spec.variables))
         decode(index)  # what the loader would refuse is refused here
         self._add(container.INDEX_NAME, len(index), [index])
         manifest = _manifest(spec, functions, infos, self._members)
@@ -183,15 +187,32 @@ def header_text() -> str:
     return loader.replace(line, declarations)
 
 
-def _carried_files(license_text: str | None) -> Iterator[tuple[str, bytes]]:
-    """Everything but code and data: what runs the bundle, and what C programs need."""
+def _carried_files(license_text: str | None, *, hosted: bool) -> Iterator[tuple[str, bytes]]:
+    """Everything but code and data: what runs the bundle, and what C programs need.
+
+    What runs host ops (queues, readers, files) comes along only where there are any.
+    """
     if license_text is not None:
         yield "LICENSE", license_text.encode()
     yield "__main__.py", _MAIN.encode()
     yield "include/example.c", (RUNTIME / "example.c").read_bytes()
     yield "include/tfc.h", header_text().encode()
-    for source in sorted(RUNTIME.glob("*.py")):
-        yield f"tfc_runtime/{source.name}", source.read_bytes()
+    names = [path.name for path in RUNTIME.glob("*.py")] if hosted else _imported("__init__.py")
+    for name in sorted({*names, *_imported("main.py")}):
+        yield f"tfc_runtime/{name}", (RUNTIME / name).read_bytes()
+
+
+def _imported(name: str) -> list[str]:
+    """The files of the runtime that one of them imports when it is, and itself."""
+    found = [name]
+    for file in found:  # which grows
+        text = (RUNTIME / file).read_text()
+        imports = re.findall(r"^from \.(\w*) import (\(?[\w, ]*)", text, re.M)
+        for module, items in imports:
+            names = [module] if module else re.findall(r"\w+", items)
+            paths = [f"{n}.py" for n in names if (RUNTIME / f"{n}.py").exists()]
+            found += [path for path in paths if path not in found]
+    return found
 
 
 def _weight_chunks(weights: Sequence[Weight]) -> Iterator[Buffer]:
@@ -229,7 +250,7 @@ def _shown(function: FunctionInfo) -> FunctionInfo:
         _check_names(f"{kind} of {function.name}", [t.name for t in tensors])
     inputs = tuple(_shown_tensor(t, names) for t in function.inputs)
     outputs = tuple(_shown_tensor(t, names) for t in function.outputs)
-    return FunctionInfo(function.name, inputs, outputs, function.symbols)
+    return replace(function, inputs=inputs, outputs=outputs)
 
 
 def _shown_tensor(tensor: TensorInfo, names: Mapping[str, str]) -> TensorInfo:
@@ -263,6 +284,7 @@ def _manifest(
         "format": MANIFEST_FORMAT,
         "abi": ABI,
         "functions": [_function_entry(f) for f in functions],
+        "variables": [_tensor_entry(v) for v in spec.variables],
         "targets": [
             {"name": t.name, "machine": MACHINES[t.machine], "requires": list(t.requires)}
             for t in targets
@@ -275,14 +297,16 @@ def _manifest(
     return text.encode() + b"\n"
 
 
-def _function_entry(function: FunctionInfo) -> dict[str, object]:
-    def tensor(info: TensorInfo) -> dict[str, object]:
-        return {"name": info.name, "dtype": info.dtype, "dims": list(info.dims)}
+def _tensor_entry(info: TensorInfo) -> dict[str, object]:
+    return {"name": info.name, "dtype": info.dtype, "dims": list(info.dims)}
 
+
+def _function_entry(function: FunctionInfo) -> dict[str, object]:
     return {
         "name": function.name,
-        "inputs": [tensor(t) for t in function.inputs],
-        "outputs": [tensor(t) for t in function.outputs],
+        "inputs": [_tensor_entry(t) for t in function.inputs],
+        "outputs": [_tensor_entry(t) for t in function.outputs],
+        "stateful": function.stateful,
         "symbols": [
             {"name": s.name, "symbol": s.symbol, "minimum": s.minimum, "maximum": s.maximum}
             for s in function.symbols

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from tfc.ir.core import Block, Function, Module, Op, SymbolRef, Value
 from tfc.ir.errors import TfcError, UnsupportedError
-from tfc.ir.types import TensorType
+from tfc.ir.types import TensorType, Type
 
 if TYPE_CHECKING:
     from tfc.bundle import BundleSpec, Weight
     from tfc.passes.base import Pass
-    from tfc.runtime.index import FunctionInfo
+    from tfc.runtime.index import FunctionInfo, TensorInfo
     from tfc.targets import Target
 
 ALIGNMENT = 64
@@ -268,6 +268,7 @@ class _Compilation:
             tuple(function_info(module, f) for f in module.functions.values()),
             linked,
             weights.pieces(),
+            _variables(module),
             manifest=self._manifest(module),
         )
         written = write(self.output, spec)
@@ -284,6 +285,8 @@ class _Compilation:
             "opt_level": self.options.opt_level,
             "dims": dict(self.options.dims),
             "tools": tool_versions(),
+            "host_ops": _host_ops(module),
+            "resources": _resources(module),
             "functions_detail": {f.name: _detail(module, f) for f in module.functions.values()},
         }
         if isinstance(self.source, str | Path):
@@ -300,8 +303,10 @@ def _link(objects: list[bytes], target: Target) -> bytes:
 
 def _texts(module: Module, constants: Mapping[Op, int], target: Target) -> list[str]:
     """The LLVM text of each kernel, and last that of the functions."""
-    from tfc.backends.llvm.host import emit_host, kernel_symbol
+    from tfc.backends.llvm.host import emit_host
+    from tfc.backends.llvm.host_launch import kernel_symbol
     from tfc.backends.llvm.lower import lower_kernel
+    from tfc.passes.graph.memory_planning import plan_memory
 
     texts: list[str] = []
     scratch: dict[str, int] = {}
@@ -310,7 +315,8 @@ def _texts(module: Module, constants: Mapping[Op, int], target: Target) -> list[
         scratch[kernel.name] = code.scratch_bytes
         texts.append(code.text)
     texts = [re.sub("^define void @", "define hidden void @", text, flags=re.M) for text in texts]
-    return [*texts, emit_host(module, constants, scratch, target.triple)]
+    plans = {f.name: plan_memory(f) for f in module.functions.values()}
+    return [*texts, emit_host(module, plans, constants, scratch, target.triple)]
 
 
 def _detail(module: Module, function: Function) -> dict[str, Any]:
@@ -318,7 +324,7 @@ def _detail(module: Module, function: Function) -> dict[str, Any]:
     plan.
     """
     launches: list[dict[str, Any]] = []
-    for op in function.body:
+    for op in function.body.walk():
         if op.name == "launch":
             kernel = module.kernels[op.attributes["kernel"].name]
             launches.append(
@@ -334,6 +340,45 @@ def _detail(module: Module, function: Function) -> dict[str, Any]:
     return {"arena": str(function.attributes.get("arena", 0)), "launches": launches}
 
 
+def _variables(module: Module) -> tuple[TensorInfo, ...]:
+    """The variables as the loader knows them."""
+    return tuple(_tensor_info(v.name, v.type) for v in module.variables.values())
+
+
+def _resources(module: Module) -> list[dict[str, Any]]:
+    from tfc.ops.stateful import resource_infos
+
+    return [info.record() for info in resource_infos(module)]
+
+
+def _host_ops(module: Module) -> list[dict[str, Any]]:
+    """What the loader runs for the calls of each function, by their numbers."""
+    from tfc.backends.llvm.host_state import host_calls
+    from tfc.ops.stateful import HostOp
+
+    records: list[dict[str, Any]] = []
+    for function in module.functions.values():
+        for number, op in enumerate(host_calls(function)):
+            assert isinstance(op, HostOp)
+            kind, attributes = op.host_call()
+            inputs, outputs = (
+                [[v.tensor.dtype.name, v.tensor.rank] for v in values]
+                for values in (op.inputs, op.results)
+            )
+            records.append(
+                {
+                    "function": function.name,
+                    "number": number,
+                    "op": kind,
+                    "attributes": attributes,
+                    "inputs": inputs,
+                    "outputs": outputs,
+                    "node": ", ".join(op.location.nodes),
+                }
+            )
+    return records
+
+
 def _is_constant(value: Value) -> bool:
     return value.producer is not None and value.producer.name == "constant"
 
@@ -341,12 +386,8 @@ def _is_constant(value: Value) -> bool:
 def function_info(module: Module, function: Function) -> FunctionInfo:
     """The signature of a function as the loader knows it."""
     from tfc.backends.llvm.host import function_symbols
-    from tfc.runtime.index import FunctionInfo, SymbolInfo, TensorInfo
-
-    def tensor(name: str, value: Value) -> TensorInfo:
-        kind = value.tensor
-        dims = tuple(d if isinstance(d, int) else str(d) for d in kind.shape)
-        return TensorInfo(name, kind.dtype.name, dims)
+    from tfc.backends.llvm.host_state import host_calls, uses_variables
+    from tfc.runtime.index import FunctionInfo, SymbolInfo
 
     symbols: list[SymbolInfo] = []
     for name in function_symbols(module, function):
@@ -357,10 +398,23 @@ def function_info(module: Module, function: Function) -> FunctionInfo:
     returned = function.body.terminator.inputs
     return FunctionInfo(
         function.name,
-        tuple(tensor(a.name, a) for a in function.body.args),
-        tuple(tensor(n, v) for n, v in zip(function.output_names, returned, strict=True)),
+        tuple(_tensor_info(a.name, a.type) for a in function.body.args),
+        tuple(
+            _tensor_info(n, v.type) for n, v in zip(function.output_names, returned, strict=True)
+        ),
         tuple(symbols),
+        len(host_calls(function)),
+        uses_variables(module, function),
     )
+
+
+def _tensor_info(name: str, kind: Type) -> TensorInfo:
+    """A tensor as the loader knows it."""
+    from tfc.runtime.index import TensorInfo
+
+    assert isinstance(kind, TensorType)
+    dims = tuple(d if isinstance(d, int) else str(d) for d in kind.shape)
+    return TensorInfo(name, kind.dtype.name, dims)
 
 
 class _Weights:

@@ -1,8 +1,8 @@
-"""The instructions of functions that call kernels: straight code with early exits, as LLVM text."""
+"""The instructions of functions that call kernels, as LLVM text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tfc.ir.expr import Call, Dim, Expr, as_expr
 
@@ -30,7 +30,7 @@ class Text:
 
 
 class Body:
-    """The instructions of one LLVM function: straight code with early exits."""
+    """The instructions of one LLVM function. What is `known` was computed where it still holds."""
 
     def __init__(self) -> None:
         self.entry: list[str] = []
@@ -63,7 +63,28 @@ class Body:
         place = self.field(base, offset)
         self.do(f"store {kind} {value}, ptr {place}")
 
+    def branch(self, condition: str, then: str, otherwise: str) -> None:
+        self.do(f"br i1 {condition}, label {then}, label {otherwise}")
+
+    def jump(self, target: str) -> None:
+        self.do(f"br label {target}")
+
+    def slot(self, kind: str) -> str:
+        """Memory of the function's own for one value."""
+        name = self.fresh("%slot")
+        self.entry.append(f"  {name} = alloca {kind}")
+        return name
+
+    def copy(self, target: str, source: str, size: str) -> None:
+        """Copies bytes between places that are apart, or the same."""
+        copied = f"ptr {target}, ptr {source}, i64 {size}, i1 false"
+        self.do(f"call void @llvm.memcpy.p0.p0.i64({copied})")
+
     # ---- expressions of dimensions
+
+    def load_symbols(self, names: Sequence[str], base: str) -> None:
+        for i, name in enumerate(names):
+            self.known[Expr({(name,): 1})] = self.load("i64", base, 8 * i)
 
     def dim(self, dim: Dim) -> str:
         """An expression in i64; symbols must be known."""

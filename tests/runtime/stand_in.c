@@ -3,6 +3,7 @@
  * main(x: f32[B,4], y: f32[B,4], pick: i64[]) -> (sum: f32[B,4], row: f32[4])
  *   sum = x + y + bias, bias being the first four floats of the weights; row = sum[pick]
  * turn(v: bf16[N]) -> (w: bf16[N])   reversed
+ * variable memory: f32[2,3], which no function uses
  * Dimension B is 1 to 1000. Padded copies of rows go through scratch, so that its size matters.
  */
 #include "tfc_abi.h"
@@ -86,7 +87,9 @@ static int32_t run_turn(const tfc_call *call, tfc_error *e) {
 }
 
 const tfc_function tfc_functions[] = {
-    {"main", 3, 2, 1, 2, 4, 3, bind_main, prepare_main, run_main},
-    {"turn", 1, 1, 1, 0, 1, 1, bind_turn, prepare_turn, run_turn},
+    {"main", 3, 2, 1, 2, 4, 3, 0, 0, bind_main, prepare_main, run_main},
+    {"turn", 1, 1, 1, 0, 1, 1, 0, 0, bind_turn, prepare_turn, run_turn},
 };
 const int32_t tfc_function_count = 2;
+const tfc_variable_info tfc_variables[] = {{"memory", 24}};
+const int32_t tfc_variable_count = 1;

@@ -27,6 +27,7 @@ MAIN = FunctionInfo(
     (TensorInfo("sum", "f32", ("B", 4)), TensorInfo("row", "f32", (4,))),
     (SymbolInfo("batch_size", "B", 1, 1000),),
 )
+MEMORY = TensorInfo("memory", "f32", (2, 3))
 TURN = FunctionInfo(
     "turn",
     (TensorInfo("v", "bf16", ("N",)),),
@@ -61,6 +62,7 @@ def spec(**changes: Any) -> BundleSpec:
             Weight(0, BIAS.nbytes, lambda: BIAS),
             Weight(4096, tail.nbytes, lambda: tail),
         ),
+        "variables": (MEMORY,),
         "license": "Use it as you like.\n",
         "manifest": {"tools": {"tfc": "0.1.0"}},
     }

@@ -154,7 +154,7 @@ def forged_header(field: int, value: int) -> bytes:
     return forge.with_index(DATA, bytes(index))
 
 
-@pytest.mark.parametrize("field", range(3, 11))
+@pytest.mark.parametrize("field", range(3, 12))
 @pytest.mark.parametrize("value", [0, 1, 999, 2**31, 2**32 - 1])
 def test_forged_counts(field: int, value: int) -> None:
     if struct.unpack_from("<I", forge.index_bytes(DATA), 4 * field) == (value,):
@@ -164,9 +164,8 @@ def test_forged_counts(field: int, value: int) -> None:
 
 def test_forged_versions() -> None:
     refused(forged_header(0, 0), "does not start like an index")
-    refused(forged_header(1, 2), "does not start like an index")
-    refused(forged_header(2, 9), "is for ABI 9; this loader knows ABI 1")
-    refused(forged_header(11, 1), "does not start like an index")
+    refused(forged_header(1, 1), "does not start like an index of version 2")
+    refused(forged_header(2, 9), "is for ABI 9; this loader knows ABI 2")
 
 
 def edited(change: Callable[[Index], Index]) -> bytes:
@@ -255,6 +254,31 @@ def test_code_and_index_that_differ() -> None:
     refused(edited(fewer), "describe different functions")
 
 
+def test_impossible_variables() -> None:
+    for dims, message in (
+        (("B",), "variable 'memory' has no possible size"),
+        ((2**20, 2**21), "variable 'memory' has no possible size"),
+        ((2**62, 2**62, 4), "variable 'memory' has no possible size"),
+        ((2, 4), "describe different functions"),
+        ((3, 2, 0), "describe different functions"),
+    ):
+        wrong = replace(stand_in.MEMORY, dims=dims)
+        refused(edited(lambda i, wrong=wrong: replace(i, variables=(wrong,))), message)
+    refused(edited(lambda i: replace(i, variables=())), "describe different functions")
+    refused(edited(lambda i: replace(i, variables=i.variables * 2)), "a name occurs twice")
+    other = replace(stand_in.MEMORY, name="other")
+    refused(edited(lambda i: replace(i, variables=(other,))), "describe different functions")
+
+
+def test_impossible_effects() -> None:
+    def with_main(**changes: int) -> Callable[[Index], Index]:
+        return lambda i: replace(i, functions=(replace(i.functions[0], **changes), i.functions[1]))
+
+    refused(edited(with_main(host_ops=2**17)), "has 131072 host ops")
+    refused(edited(with_main(host_ops=1)), "describe different functions")
+    refused(edited(with_main(stateful=1)), "describe different functions")
+
+
 def with_first_input(tensor: TensorInfo) -> Callable[[Index], Index]:
     def change(index: Index) -> Index:
         main, turn = index.functions
@@ -296,7 +320,7 @@ def test_random_index_bytes_never_decode_to_nonsense() -> None:
 
 
 def test_huge_counts_are_refused_before_memory_is_asked_for() -> None:
-    header = struct.pack("<4s11I", b"tfcI", 1, 1, 1000, 64, 4096, 65536, 65536, 1 << 20, 9, 0, 0)
+    header = struct.pack("<4s11I", b"tfcI", 2, 2, 1000, 64, 4096, 65536, 65536, 1 << 20, 9, 0, 0)
     with pytest.raises(ValueError, match="do not add up"):
         decode(header)
 

@@ -4,9 +4,10 @@ Every bundle carries a copy of this package, so that it runs where tfc is not in
 """
 
 from .bundle import Bundle, load
-from .errors import BundleError, InputError, LoaderError, RunError
+from .errors import BundleError, InputError, LoaderError, RunError, StateError
 from .function import Function
 from .index import SymbolInfo, TensorInfo
+from .state import State, reset
 
 __all__ = [
     "Bundle",
@@ -15,7 +16,10 @@ __all__ = [
     "InputError",
     "LoaderError",
     "RunError",
+    "State",
+    "StateError",
     "SymbolInfo",
     "TensorInfo",
     "load",
+    "reset",
 ]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 
-from .errors import InputError, LoaderError, RunError
-from .index import FunctionInfo
+from .errors import InputError, LoaderError, RunError, StateError
+from .index import FunctionInfo, TensorInfo
 
-ABI = 1
+ABI = 2
 
 _DIMENSION, _MINIMUM, _MAXIMUM, _MULTIPLE, _RELATION, _SIZE = range(1, 7)
-_INDEX, _DATA_SIZE, _TRIP_COUNT, _VALUE = range(16, 20)
+_INDEX, _DATA_SIZE, _TRIP_COUNT, _VALUE, _UNINITIALIZED, HOST_ERROR = range(16, 22)
 
 
 class Error(ctypes.Structure):
@@ -37,7 +38,32 @@ class Call(ctypes.Structure):
         ("scratch", ctypes.c_void_p),
         ("executor", ctypes.c_void_p),
         ("kernel_ticks", ctypes.c_void_p),
+        ("variables", ctypes.c_void_p),
+        ("host", ctypes.c_void_p),
     ]
+
+
+class Variable(ctypes.Structure):
+    """tfc_variable"""
+
+    _fields_ = [("data", ctypes.c_void_p), ("assigned", ctypes.c_void_p)]
+
+
+HOST_CALL = ctypes.CFUNCTYPE(
+    ctypes.c_int32,
+    ctypes.c_void_p,
+    ctypes.c_int32,
+    ctypes.POINTER(ctypes.c_int64),
+    ctypes.POINTER(ctypes.c_void_p),
+    ctypes.POINTER(ctypes.c_void_p),
+    ctypes.c_void_p,
+)
+
+
+class Host(ctypes.Structure):
+    """tfc_host"""
+
+    _fields_ = [("self", ctypes.c_void_p), ("call", HOST_CALL)]
 
 
 BIND = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
@@ -59,10 +85,18 @@ class Function(ctypes.Structure):
         ("kernel_count", ctypes.c_int32),
         ("input_dim_count", ctypes.c_int32),
         ("output_dim_count", ctypes.c_int32),
+        ("host_count", ctypes.c_int32),
+        ("stateful", ctypes.c_int32),
         ("bind", BIND),
         ("prepare", PREPARE),
         ("run", ctypes.c_void_p),
     ]
+
+
+class VariableInfo(ctypes.Structure):
+    """tfc_variable_info"""
+
+    _fields_ = [("name", ctypes.c_char_p), ("bytes", ctypes.c_int64)]
 
 
 class Code(ctypes.Structure):
@@ -72,20 +106,32 @@ class Code(ctypes.Structure):
         ("abi", ctypes.c_uint32),
         ("function_count", ctypes.c_uint32),
         ("functions", ctypes.POINTER(Function)),
+        ("variable_count", ctypes.c_uint64),
+        ("variables", ctypes.POINTER(VariableInfo)),
         ("pool", POOL),
         ("pool_stop", ctypes.c_void_p),
         ("call", CALL),
     ]
 
 
-def error_from(error: Error, function: FunctionInfo, shapes: list[tuple[int, ...]]) -> LoaderError:
+def error_from(
+    error: Error,
+    function: FunctionInfo,
+    shapes: list[tuple[int, ...]],
+    variables: Sequence[TensorInfo] = (),
+) -> LoaderError:
     """The exception for a code that bind, prepare or run returned."""
     node = (error.node or b"").decode("utf-8", "replace")
     if error.code in (_DIMENSION, _MINIMUM, _MAXIMUM, _MULTIPLE):
         return _dimension_error(error, function, shapes)
     if error.code in (_RELATION, _SIZE):
         return InputError(_shape_sentence(error, node))
-    return RunError((f"{node}: " if node else "") + _run_sentence(error))
+    start = f"{node}: " if node else ""
+    if error.code == _UNINITIALIZED:
+        known = 0 <= error.where < len(variables)
+        name = variables[error.where].name if known else f"number {error.where}"
+        return StateError(f"{start}the variable {name!r} is not initialized: assign it first")
+    return RunError(start + _run_sentence(error))
 
 
 def _dimension_error(

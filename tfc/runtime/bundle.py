@@ -10,23 +10,28 @@ from __future__ import annotations
 import binascii
 import hashlib
 import json
+import math
 import mmap
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
 
 from . import abi, container
+from . import state as states
 from .container import Extent, Member
 from .errors import BundleError
 from .function import Function, Memory
+from .host import ResourceInfo, declare_resources
+from .host_calls import read_records, read_resources
 from .index import Index, MemberInfo, SymbolInfo, TargetInfo, TensorInfo, decode
 from .native import Native, executor
 from .processor import choose_target
-from .tensors import Array, aligned_bytes
+from .state import State
+from .tensors import Array, aligned_bytes, output_dtype, storage_dtype
 
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview
 Check = Literal["code", "all"]
@@ -43,6 +48,8 @@ def load(
     check: Check = "code",
     sha256: str | None = None,
     target: str | None = None,
+    container: str | None = None,
+    folder: str | os.PathLike[str] | None = None,
 ) -> Bundle:
     """Opens a bundle from its path or its bytes.
 
@@ -50,6 +57,9 @@ def load(
     check: "code" hashes manifest, index and code; "all" every byte of the file, weights too.
     sha256: the manifest's hash (hexadecimal), which pins all that the bundle holds.
     target: the code to use, by name; None takes the best that this processor runs.
+    container: the name of the state that the bundle shares with all others opened on it in this
+    process, until `reset`; None gives it a state of its own.
+    folder: where readers and checkpoints of a state of its own have their files.
     Raises BundleError where the file is damaged or does not fit, OSError where it cannot be read.
     """
     if threads is not None and threads < 1:
@@ -62,7 +72,8 @@ def load(
         archive.check_members()
     if sha256 is not None:
         _check_pin(archive, sha256)
-    return Bundle(archive, choose_target(archive.index.targets, target), threads or 0)
+    state = State(folder) if container is None else states.container(container)
+    return Bundle(archive, choose_target(archive.index.targets, target), threads or 0, state)
 
 
 class Bundle:
@@ -71,17 +82,29 @@ class Bundle:
     Called with arrays by position it runs the main function and returns a tuple (see Function).
     """
 
-    def __init__(self, archive: _Archive, target: TargetInfo, threads: int) -> None:
+    def __init__(
+        self, archive: _Archive, target: TargetInfo, threads: int, state: State | None = None
+    ) -> None:
+        self.state = State() if state is None else state
         image = archive.read(archive.index.members[target.member])
         native = Native(image)
-        _check_table(native, archive.index)
-        memory = Memory(native, archive.weights(), executor(native, threads))
+        index = archive.index
+        _check_table(native, index)
+        records = [
+            read_records(archive.manifest(), f) if f.host_ops else [] for f in index.functions
+        ]
+        resources = read_resources(archive.manifest()) if any(records) else []
+        _declare(self.state, index, resources)
+        memory = Memory(
+            native, archive.weights(), executor(native, threads), self.state, index.variables
+        )
         self._archive: _Archive | None = archive
         self._memory = memory
         self.target = target.name
         self.sha256 = archive.manifest_extent.sha256.hex()
         self.functions: Mapping[str, Function] = {
-            info.name: Function(info, memory, i) for i, info in enumerate(archive.index.functions)
+            info.name: Function(info, memory, i, records[i])
+            for i, info in enumerate(index.functions)
         }
         self._main = self.functions.get("main") or next(iter(self.functions.values()))
 
@@ -104,6 +127,11 @@ class Bundle:
     def symbols(self) -> tuple[SymbolInfo, ...]:
         """The sizes that the main function learns from its inputs."""
         return self._main.symbols
+
+    @property
+    def variables(self) -> tuple[TensorInfo, ...]:
+        """The variables of the functions; `state` holds their values."""
+        return self._memory.variables
 
     @property
     def targets(self) -> tuple[TargetInfo, ...]:
@@ -130,7 +158,10 @@ class Bundle:
         return self._main(*inputs, out=out)
 
     def close(self) -> None:
-        """Refuses further calls and lets go of code and weights as soon as no call uses them."""
+        """Refuses further calls and lets go of code and weights as soon as no call uses them.
+
+        Calls that wait in the loader end with a CancelledError. The state stays as it is.
+        """
         self._memory.close()
         self._archive = None
 
@@ -299,7 +330,7 @@ def _check_index(index: Index, file_size: int) -> None:
     for member in index.members:
         if member.offset + member.size > file_size:
             raise BundleError(f"the bundle is damaged: {member.name} would lie outside the file")
-    groups = [index.members, index.functions, index.targets]
+    groups = [index.members, index.functions, index.targets, index.variables]
     groups += [part for f in index.functions for part in (f.inputs, f.outputs)]
     for group in groups:
         names = [item.name for item in group]
@@ -312,7 +343,7 @@ def _check_table(native: Native, index: Index) -> None:
     held = [
         (
             *(f.name, f.input_count, f.output_count, f.symbol_count),
-            *(f.input_dim_count, f.output_dim_count),
+            *(f.input_dim_count, f.output_dim_count, f.host_count, f.stateful),
         )
         for f in native.functions
     ]
@@ -320,11 +351,29 @@ def _check_table(native: Native, index: Index) -> None:
         (
             *(f.name.encode(), len(f.inputs), len(f.outputs), len(f.symbols)),
             *(sum(len(t.dims) for t in tensors) for tensors in (f.inputs, f.outputs)),
+            *(f.host_ops, int(f.stateful)),
         )
         for f in index.functions
     ]
-    if held != expected:
+    sizes = [(v.name.encode(), _variable_bytes(v)) for v in index.variables]
+    if held != expected or sizes != native.variables:
         raise BundleError("the bundle's code and index.bin describe different functions")
+
+
+def _static_shape(variable: TensorInfo) -> tuple[int, ...]:
+    """A variable's sizes, which `decode` found to be numbers."""
+    return tuple(d for d in variable.dims if isinstance(d, int))
+
+
+def _variable_bytes(variable: TensorInfo) -> int:
+    return math.prod(_static_shape(variable)) * storage_dtype(variable.dtype).itemsize
+
+
+def _declare(state: State, index: Index, resources: Sequence[ResourceInfo]) -> None:
+    """Makes room for variables and resources in a state, which may know them already."""
+    for variable in index.variables:
+        state.declare(variable.name, output_dtype(variable.dtype), _static_shape(variable))
+    declare_resources(state, resources)
 
 
 def _check_pin(archive: _Archive, sha256: str) -> None:

@@ -1,7 +1,10 @@
-/* example.c: opens a bundle, fills the inputs of its main function with a ramp, runs, prints.
+/* example.c: opens a bundle, fills the inputs of a function with a ramp, runs, prints.
  *
- *   cc example.c -o example          (older libcs: -ldl -lpthread)
- *   ./example model.tfb [SIZE]       SIZE: of every dimension that is not fixed; else 2
+ *   cc example.c -o example                      (older libcs: -ldl -lpthread)
+ *   ./example model.tfb [SIZE] [FUNCTION...]     SIZE: of every dimension that is not fixed; else 2
+ *
+ * Several functions, such as `init train_step train_step predict`, run one after another on one
+ * state; without a name it is the main function.
  */
 #define TFC_IMPLEMENTATION
 #include "tfc.h"
@@ -80,7 +83,8 @@ static int64_t *allocate_sizes(int32_t count) {
 }
 
 static int run_and_print(const tfc_signature *f, const int64_t *input_dims, const int64_t *symbols,
-                         tfc_status *status) {
+                         void *state, tfc_status *status) {
+  const tfc_environment environment = {NULL, state, NULL};
   int64_t *output_dims = allocate_sizes(f->output_dim_count), scratch_bytes = 0;
   void *scratch = NULL;
   if (tfc_prepare(f, symbols, output_dims, &scratch_bytes, status) ||
@@ -93,7 +97,8 @@ static int run_and_print(const tfc_signature *f, const int64_t *input_dims, cons
   const int64_t *dims = input_dims;
   for (int32_t i = 0; i < f->input_count; dims += f->inputs[i].rank, i++)
     fill(inputs[i], f->inputs[i].dtype, count_elements(dims, f->inputs[i].rank));
-  tfc_run(f, symbols, (const void *const *)inputs, outputs, scratch, NULL, status);
+  tfc_run_with(f, symbols, (const void *const *)inputs, outputs, scratch, &environment,
+               status);
   dims = output_dims;
   for (int32_t i = 0; i < f->output_count && !status->code; dims += f->outputs[i].rank, i++)
     print_output(f->outputs + i, dims, outputs[i]);
@@ -104,7 +109,7 @@ static int run_and_print(const tfc_signature *f, const int64_t *input_dims, cons
   return status->code;
 }
 
-static int bind_and_run(const tfc_signature *f, int64_t size, tfc_status *status) {
+static int bind_and_run(const tfc_signature *f, int64_t size, void *state, tfc_status *status) {
   int64_t *input_dims = allocate_sizes(f->input_dim_count);
   int64_t *symbols = allocate_sizes(f->symbol_count);
   int32_t n = 0;
@@ -112,27 +117,48 @@ static int bind_and_run(const tfc_signature *f, int64_t size, tfc_status *status
     for (int32_t axis = 0; axis < f->inputs[i].rank; axis++)
       input_dims[n++] = f->inputs[i].dims[axis] < 0 ? size : f->inputs[i].dims[axis];
   int code = tfc_bind(f, input_dims, symbols, status);
-  if (!code) code = run_and_print(f, input_dims, symbols, status);
+  if (!code) code = run_and_print(f, input_dims, symbols, state, status);
   free(input_dims);
   free(symbols);
   return code;
+}
+
+/* Memory for the variables of a bundle; NULL where it has none. */
+static void *new_state(const tfc_bundle *bundle, tfc_status *status) {
+  const size_t bytes = tfc_state_bytes(bundle);
+  void *state = NULL;
+  if (!bytes) return NULL;
+  if (posix_memalign(&state, 64, bytes)) abort();
+  tfc_state_init(bundle, state, status);
+  return state;
+}
+
+static int run_named(const tfc_bundle *bundle, const char *name, int64_t size, void *state,
+                     tfc_status *status) {
+  const tfc_signature *f = tfc_find_function(bundle, name ? name : "main");
+  if (!f && !name) f = tfc_function_at(bundle, 0);
+  if (f) return bind_and_run(f, size, state, status);
+  snprintf(status->message, sizeof status->message, "there is no function %.200s", name);
+  return status->code = TFC_ERROR_ARGUMENT;
 }
 
 int main(int argc, char **argv) {
   tfc_bundle *bundle;
   tfc_status status;
   if (argc < 2) {
-    fprintf(stderr, "usage: %s model.tfb [SIZE]\n", argv[0]);
+    fprintf(stderr, "usage: %s model.tfb [SIZE] [FUNCTION...]\n", argv[0]);
     return 2;
   }
   if (tfc_open(argv[1], NULL, &bundle, &status)) {
     fprintf(stderr, "%s\n", status.message);
     return 1;
   }
-  const tfc_signature *f = tfc_find_function(bundle, "main");
-  if (!f) f = tfc_function_at(bundle, 0);
-  if (bind_and_run(f, argc > 2 ? atoll(argv[2]) : 2, &status))
-    fprintf(stderr, "%s\n", status.message);
+  const int64_t size = argc > 2 ? atoll(argv[2]) : 2;
+  void *state = new_state(bundle, &status);
+  int code = argc > 3 ? 0 : run_named(bundle, NULL, size, state, &status);
+  for (int i = 3; i < argc && !code; i++) code = run_named(bundle, argv[i], size, state, &status);
+  if (code) fprintf(stderr, "%s\n", status.message);
+  free(state);
   tfc_close(bundle);
-  return status.code ? 1 : 0;
+  return code ? 1 : 0;
 }

@@ -7,6 +7,7 @@ when a combination of shapes is first seen and used again, so that a repeated ca
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -15,8 +16,10 @@ import numpy as np
 
 from . import abi
 from .errors import BundleError, InputError, RunError
-from .index import FunctionInfo
+from .host_calls import HostCalls, HostRecord
+from .index import FunctionInfo, TensorInfo
 from .native import Native
+from .state import State
 from .tensors import (
     Array,
     aligned_bytes,
@@ -30,13 +33,26 @@ _KEPT_SHAPES = 256
 
 
 class Memory:
-    """What the functions of a bundle share: code, weights, executor, scratch kept for reuse."""
+    """What the functions of a bundle share: code, weights, executor, state, scratch for reuse."""
 
-    def __init__(self, native: Native, weights: Array, executor: int) -> None:
+    def __init__(
+        self,
+        native: Native,
+        weights: Array,
+        executor: int,
+        state: State,
+        variables: tuple[TensorInfo, ...] = (),
+    ) -> None:
         self.native: Native | None = native
         self.weights: Array | None = weights
         self.weights_address: int = weights.ctypes.data
         self.executor = executor
+        self.state = state
+        self.variables = variables
+        self.cancelled = threading.Event()
+        rows = [abi.Variable(*state.addresses(v.name)) for v in variables]
+        self._table = (abi.Variable * max(1, len(rows)))(*rows)
+        self.table_address = ctypes.addressof(self._table)
         self._scratch: list[Scratch] = []
 
     def take_scratch(self, size: int) -> Scratch:
@@ -52,6 +68,7 @@ class Memory:
             self._scratch.append(scratch)
 
     def close(self) -> None:
+        self.cancelled.set()
         self.native = None
         self.weights = None
         self._scratch.clear()
@@ -69,7 +86,13 @@ class Scratch:
 class _Frame:
     """The argument block of one call in flight; the fields that change are set for each call."""
 
-    def __init__(self, function: FunctionInfo, symbols: ctypes.Array[ctypes.c_int64]) -> None:
+    def __init__(
+        self,
+        function: FunctionInfo,
+        symbols: ctypes.Array[ctypes.c_int64],
+        memory: Memory,
+        host: HostCalls | None,
+    ) -> None:
         self.inputs = (ctypes.c_void_p * max(1, len(function.inputs)))()
         self.outputs = (ctypes.c_void_p * max(1, len(function.outputs)))()
         self.error = abi.Error()
@@ -77,6 +100,10 @@ class _Frame:
         self.call.symbols = ctypes.addressof(symbols)
         self.call.inputs = ctypes.addressof(self.inputs)
         self.call.outputs = ctypes.addressof(self.outputs)
+        self.call.variables = memory.table_address
+        self.host = host
+        if host is not None:
+            self.call.host = host.address
         self.call_address = ctypes.addressof(self.call)
         self.error_address = ctypes.addressof(self.error)
 
@@ -97,10 +124,20 @@ class _Plan:
 
 
 class Function:
-    """A function of a bundle; may be called from several threads at once."""
+    """A function of a bundle; may be called from several threads at once.
 
-    def __init__(self, info: FunctionInfo, memory: Memory, number: int) -> None:
+    Calls of functions that use variables run one after another where they share the state.
+    """
+
+    def __init__(
+        self,
+        info: FunctionInfo,
+        memory: Memory,
+        number: int,
+        host_records: Sequence[HostRecord] = (),
+    ) -> None:
         self.info = info
+        self._host_records = host_records
         self.name = info.name
         self.inputs = info.inputs
         self.outputs = info.outputs
@@ -111,19 +148,24 @@ class Function:
         self._plans: dict[tuple[tuple[int, ...], ...], _Plan] = {}
 
     def run(
-        self, inputs: Mapping[str, object], out: Mapping[str, Array] | None = None
+        self,
+        inputs: Mapping[str, object],
+        out: Mapping[str, Array] | None = None,
+        *,
+        channels: object = None,
     ) -> dict[str, Array]:
         """Runs with inputs by name and returns outputs by name.
 
         An input is a numpy array, anything that exports DLPack or the array interface, or numbers
         in nested lists; its dtype has to be the tensor's. `out` holds arrays for some or all
-        outputs.
+        outputs. `channels` is where calls that run at the same time meet, for ops that send or
+        receive. An exception that an op raises in the loader comes through as it is.
         """
         values = self._by_name(inputs)
         given = None
         if out is not None:
             given = self._outputs_by_name(out)
-        results = self._run(values, given, 0)
+        results = self._run(values, given, 0, channels)
         return {t.name: result for t, result in zip(self.outputs, results, strict=True)}
 
     def __call__(
@@ -180,7 +222,11 @@ class Function:
         return [out.get(t.name) for t in self.outputs]
 
     def _run(
-        self, values: list[object], out: Sequence[Array | None] | None, ticks: int
+        self,
+        values: list[object],
+        out: Sequence[Array | None] | None,
+        ticks: int,
+        channels: object = None,
     ) -> list[Array]:
         memory = self._memory
         native, weights = self._native(), memory.weights
@@ -200,9 +246,15 @@ class Function:
         call.weights, call.scratch = memory.weights_address, scratch.address
         call.executor, call.kernel_ticks = memory.executor, ticks or None
         function = native.addresses[self._number]
-        code = native.call(function, frame.call_address, frame.error_address)
+        if frame.host is not None:
+            frame.host.begin(memory.state, channels, memory.cancelled)
+        if self.info.stateful:
+            with memory.state.lock:
+                code = native.call(function, frame.call_address, frame.error_address)
+        else:
+            code = native.call(function, frame.call_address, frame.error_address)
         if code:
-            raise abi.error_from(frame.error, self.info, [a.shape for a in arrays])
+            raise self._error(code, frame, [a.shape for a in arrays])
         memory.give_back(scratch)
         plan.frames.append(frame)
         return results
@@ -211,7 +263,13 @@ class Function:
         try:
             return plan.frames.pop()
         except IndexError:
-            return _Frame(self.info, plan.symbols)
+            host = HostCalls(self._host_records) if self._host_records else None
+            return _Frame(self.info, plan.symbols, self._memory, host)
+
+    def _error(self, code: int, frame: _Frame, shapes: list[tuple[int, ...]]) -> BaseException:
+        if code == abi.HOST_ERROR and frame.host is not None and frame.host.error is not None:
+            return frame.host.error
+        return abi.error_from(frame.error, self.info, shapes, self._memory.variables)
 
     @cached_property
     def _output_dtypes(self) -> list[np.dtype[Any]]:

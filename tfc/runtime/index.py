@@ -3,28 +3,32 @@
 Little-endian: a header of counts, then one table after another without gaps (members, targets,
 functions, tensors, symbols, dimensions, features), then the strings, each ended by a zero. A record
 refers to a string by its offset there. The tensors of a function (inputs, then outputs) follow each
-other in the order of the functions; so do symbols, dimensions and features in that of their owners.
+other in the order of the functions, and after all of those come the variables; symbols, dimensions
+and features stand in the order of their owners.
 """
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 MAGIC = b"tfcI"
-VERSION = 1
+VERSION = 2
 NO_MAXIMUM = 2**63 - 1
 MAXIMUM_SIZE = 64 << 20
 MAXIMUM_NAME = 4096
 MAXIMUM_RANK = 32
+MAXIMUM_HOST_OPS = 1 << 16
+MAXIMUM_ELEMENTS = 1 << 40  # of a variable
 
 DTYPES = ("f64", "f32", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool")
 
-_HEADER = struct.Struct("<4s11I")
+_HEADER = struct.Struct("<4s11I")  # the last number is that of the variables
 _MEMBER = struct.Struct("<QQ32sII")
 _TARGET = struct.Struct("<4I")
-_FUNCTION = struct.Struct("<4I")
+_FUNCTION = struct.Struct("<6I")
 _TENSOR = struct.Struct("<4I")
 _SYMBOL = struct.Struct("<IIqq")
 _DIMENSION = struct.Struct("<qII")
@@ -57,12 +61,18 @@ class SymbolInfo:
 
 @dataclass(frozen=True)
 class FunctionInfo:
-    """The signature of a function."""
+    """The signature of a function.
+
+    `host_ops` is the number of ops in it that the loader runs; `stateful` says that it reads or
+    writes variables.
+    """
 
     name: str
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     symbols: tuple[SymbolInfo, ...] = ()
+    host_ops: int = 0
+    stateful: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,6 +104,7 @@ class Index:
     members: tuple[MemberInfo, ...]
     targets: tuple[TargetInfo, ...]
     functions: tuple[FunctionInfo, ...]
+    variables: tuple[TensorInfo, ...] = ()
 
 
 class _Strings:
@@ -115,10 +126,17 @@ def encode(index: Index) -> bytes:
     strings = _Strings()
     add = strings.add
     tensors = [t for f in index.functions for t in (*f.inputs, *f.outputs)]
+    tensors += index.variables
     rows: list[list[tuple[object, ...]]] = [
         [(m.offset, m.size, m.sha256, m.crc, add(m.name)) for m in index.members],
         [(add(t.name), t.member, t.machine, len(t.requires)) for t in index.targets],
-        [(add(f.name), len(f.inputs), len(f.outputs), len(f.symbols)) for f in index.functions],
+        [
+            (
+                *(add(f.name), len(f.inputs), len(f.outputs), len(f.symbols)),
+                *(f.host_ops, int(f.stateful)),
+            )
+            for f in index.functions
+        ],
         [(add(t.name), DTYPES.index(t.dtype), len(t.dims), 0) for t in tensors],
         [
             (add(s.name), add(s.symbol), s.minimum, NO_MAXIMUM if s.maximum is None else s.maximum)
@@ -133,7 +151,9 @@ def encode(index: Index) -> bytes:
         [(add(feature),) for t in index.targets for feature in t.requires],
     ]
     counts = [len(table) for table in rows]
-    header = _HEADER.pack(MAGIC, VERSION, index.abi, *counts, len(strings.data), 0)
+    header = _HEADER.pack(
+        MAGIC, VERSION, index.abi, *counts, len(strings.data), len(index.variables)
+    )
     tables = [
         record.pack(*row) for record, table in zip(_TABLES, rows, strict=True) for row in table
     ]
@@ -151,12 +171,15 @@ class _Decoder:
     def __init__(self, data: bytes) -> None:
         if not _HEADER.size <= len(data) <= MAXIMUM_SIZE:
             raise ValueError(f"its size is {len(data)} bytes")
-        magic, version, self.abi, *counts, string_bytes, reserved = _HEADER.unpack_from(data)
-        if magic != MAGIC or version != VERSION or reserved:
-            raise ValueError("it does not start like an index of version 1")
+        magic, version, self.abi, *counts, string_bytes, variables = _HEADER.unpack_from(data)
+        if magic != MAGIC or version != VERSION:
+            raise ValueError(f"it does not start like an index of version {VERSION}")
         for count, limit in zip(counts, _LIMITS, strict=True):
             if count > limit:
                 raise ValueError(f"a table of {count} records exceeds the limit of {limit}")
+        if variables > counts[3]:
+            raise ValueError(f"it has fewer tensors than variables ({variables})")
+        self._variable_count = variables
         sizes = [count * record.size for count, record in zip(counts, _TABLES, strict=True)]
         if _HEADER.size + sum(sizes) + string_bytes != len(data):
             raise ValueError("its counts do not add up to its size")
@@ -177,6 +200,7 @@ class _Decoder:
             decoded_members,
             tuple(self._target(row, len(decoded_members)) for row in targets),
             tuple(self._function(row) for row in functions),
+            tuple(self._variable() for _ in range(self._variable_count)),
         )
         if any(next(table, None) is not None for table in self._tables):
             raise ValueError("it holds records that nothing refers to")
@@ -194,13 +218,25 @@ class _Decoder:
         return TargetInfo(self._string(name), member, machine, requires)
 
     def _function(self, row: tuple[int, ...]) -> FunctionInfo:
-        name, inputs, outputs, symbols = row
+        name, inputs, outputs, symbols, host_ops, stateful = row
+        if host_ops > MAXIMUM_HOST_OPS or stateful > 1:
+            raise ValueError(f"function {self._string(name)!r} has {host_ops} host ops")
         return FunctionInfo(
             self._string(name),
             tuple(self._tensor() for _ in range(inputs)),
             tuple(self._tensor() for _ in range(outputs)),
             tuple(self._symbol() for _ in range(symbols)),
+            host_ops,
+            bool(stateful),
         )
+
+    def _variable(self) -> TensorInfo:
+        """A variable, whose sizes are known and which fits in memory."""
+        variable = self._tensor()
+        size = math.prod(d if isinstance(d, int) else -1 for d in variable.dims)
+        if any(isinstance(d, str) for d in variable.dims) or size > MAXIMUM_ELEMENTS:
+            raise ValueError(f"variable {variable.name!r} has no possible size")
+        return variable
 
     def _tensor(self) -> TensorInfo:
         name, dtype, rank, reserved = self._next(3)

@@ -26,6 +26,8 @@ class Native:
         code = _query(library)
         self.functions = [code.functions[i] for i in range(code.function_count)]
         self.addresses = [ctypes.addressof(function) for function in self.functions]
+        held = [code.variables[i] for i in range(code.variable_count)]
+        self.variables = [(variable.name, variable.bytes) for variable in held]
         self.pool, self.call = code.pool, code.call
 
 

@@ -9,6 +9,8 @@
 /* Defined by generated code. */
 extern const tfc_function tfc_functions[];
 extern const int32_t tfc_function_count;
+extern const tfc_variable_info tfc_variables[];
+extern const int32_t tfc_variable_count;
 
 /* Defined by pool.c. */
 const tfc_executor *tfc_pool(int32_t threads);
@@ -52,6 +54,8 @@ __attribute__((visibility("default"))) const tfc_code *tfc_bundle_query(uint32_t
   code.abi = TFC_ABI;
   code.function_count = (uint32_t)tfc_function_count;
   code.functions = tfc_functions;
+  code.variable_count = (uint64_t)tfc_variable_count;
+  code.variables = tfc_variables;
   code.pool = tfc_pool;
   code.pool_stop = tfc_pool_stop;
   code.call = call_function;

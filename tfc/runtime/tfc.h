@@ -8,6 +8,9 @@
  * symbols), tfc_prepare (symbols to output shapes and scratch size), tfc_run (as often as wanted),
  * tfc_close. All but tfc_open and tfc_close may be called from several threads at once; memory is
  * the caller's. Functions return TFC_OK or an error code, with a message in the status.
+ *
+ * Functions that use variables need state: memory of tfc_state_bytes, made ready once by
+ * tfc_state_init, which tfc_run_with takes. Runs on one state happen one after another.
  */
 #if defined(TFC_IMPLEMENTATION) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
@@ -81,7 +84,16 @@ typedef struct tfc_signature {
   const tfc_symbol *symbols;
   const tfc_bundle *bundle;
   const tfc_function *function;
+  int32_t host_count; /* ops that compiled code cannot run: see tfc_host */
+  int32_t stateful;   /* not 0: it needs state */
 } tfc_signature;
+
+/* What a run may need besides memory for its tensors; all may be NULL where it does not. */
+typedef struct tfc_environment {
+  const tfc_executor *executor; /* NULL: the bundle's threads */
+  void *state;                  /* see tfc_state_init */
+  const tfc_host *host;         /* runs queues, files and messages */
+} tfc_environment;
 
 /* Opens a file. `options` and `status` may be NULL. */
 int32_t tfc_open(const char *path, const tfc_options *options, tfc_bundle **bundle,
@@ -118,6 +130,27 @@ int32_t tfc_prepare(const tfc_signature *function, const int64_t *symbols, int64
 int32_t tfc_run(const tfc_signature *function, const int64_t *symbols, const void *const *inputs,
                 void *const *outputs, void *scratch, const tfc_executor *executor,
                 tfc_status *status);
+
+/* The same, for functions with variables or host ops too. No other run uses the state meanwhile. */
+int32_t tfc_run_with(const tfc_signature *function, const int64_t *symbols,
+                     const void *const *inputs, void *const *outputs, void *scratch,
+                     const tfc_environment *environment, tfc_status *status);
+
+int32_t tfc_variable_count(const tfc_bundle *bundle);
+const tfc_tensor *tfc_variable_at(const tfc_bundle *bundle, int32_t number);
+
+/* The bytes of a bundle's state; 0 where it has no variables. */
+size_t tfc_state_bytes(const tfc_bundle *bundle);
+
+/* Makes memory, aligned to 64 bytes, a state in which nothing is assigned. It must stay in place. */
+int32_t tfc_state_init(const tfc_bundle *bundle, void *state, tfc_status *status);
+
+/* Sets a variable, or copies its value; `data` is dense. TFC_ERROR_UNINITIALIZED where it has none.
+ * No run uses the state meanwhile. */
+int32_t tfc_state_set(const tfc_bundle *bundle, void *state, const char *name, const void *data,
+                      tfc_status *status);
+int32_t tfc_state_get(const tfc_bundle *bundle, const void *state, const char *name, void *data,
+                      tfc_status *status);
 
 /* Bytes of an element, and the name of the type ("f32"); 0 and "" for no type. */
 size_t tfc_element_bytes(int32_t dtype);
@@ -273,6 +306,8 @@ struct tfc_bundle {
   void *weights_copy;
   tfc_signature *signatures;
   tfc_tensor *tensors;
+  const tfc_tensor *variables; /* the last of the tensors */
+  int32_t variable_count;
   tfc_symbol *symbols;
   int64_t *dims;
   const char **dim_names;
@@ -403,14 +438,13 @@ static int32_t tfc__check_manifest(const tfc_bundle *b, const tfc__extent *index
 
 static int32_t tfc__find_tables(tfc_bundle *b, uint64_t size, tfc__tables *tables,
                                 tfc_status *status) {
-  static const uint32_t bytes[TFC__TABLES] = {56, 16, 16, 16, 24, 16, 4};
+  static const uint32_t bytes[TFC__TABLES] = {56, 16, 24, 16, 24, 16, 4};
   static const uint32_t limits[TFC__TABLES] = {1024,    64,      4096,   1u << 16,
                                                1u << 16, 1u << 20, 1u << 14};
   uint64_t position = 48;
   int i;
-  if (size < 48 || memcmp(b->index, "tfcI", 4) != 0 || tfc__u32(b->index + 4) != 1 ||
-      tfc__u32(b->index + 44) != 0)
-    return tfc__damaged(status, "its index does not start like one of version 1");
+  if (size < 48 || memcmp(b->index, "tfcI", 4) != 0 || tfc__u32(b->index + 4) != 2)
+    return tfc__damaged(status, "its index does not start like one of version 2");
   if (tfc__u32(b->index + 8) != TFC_ABI)
     return tfc__fail(status, TFC_ERROR_DAMAGED, "the bundle is for ABI %u, this loader for %u",
                      (unsigned)tfc__u32(b->index + 8), TFC_ABI);
@@ -422,6 +456,9 @@ static int32_t tfc__find_tables(tfc_bundle *b, uint64_t size, tfc__tables *table
     position += (uint64_t)tables->count[i] * bytes[i];
     if (position > size) return tfc__damaged(status, "a table of its index is cut off");
   }
+  if (tfc__u32(b->index + 44) > tables->count[TFC__TENSORS])
+    return tfc__damaged(status, "its index has fewer tensors than variables");
+  b->variable_count = (int32_t)tfc__u32(b->index + 44);
   b->string_bytes = tfc__u32(b->index + 40);
   if (position + b->string_bytes != size || (b->string_bytes && b->index[size - 1] != 0))
     return tfc__damaged(status, "its index's counts do not add up to its size");
@@ -505,10 +542,41 @@ static int tfc__read_symbols(tfc_bundle *b, const tfc__tables *tables, uint32_t 
   return 1;
 }
 
+#define TFC__MAXIMUM_ELEMENTS ((int64_t)1 << 40)
+
+/* The bytes of a variable; -1 where its sizes are not numbers, or too large. */
+static int64_t tfc__variable_bytes(const tfc_tensor *variable) {
+  int64_t elements = 1;
+  int32_t i;
+  for (i = 0; i < variable->rank; i++) {
+    const int64_t size = variable->dims[i];
+    if (size < 0 || size > TFC__MAXIMUM_ELEMENTS) return -1;
+    if (size && elements > TFC__MAXIMUM_ELEMENTS / size) return -1;
+    elements *= size;
+  }
+  return elements * (int64_t)tfc_element_bytes(variable->dtype);
+}
+
+/* The tensors that are left after those of the functions. */
+static int32_t tfc__read_variables(tfc_bundle *b, const tfc__tables *tables, uint32_t first,
+                                   uint32_t *dim, tfc_status *status) {
+  const uint32_t count = (uint32_t)b->variable_count;
+  uint32_t i;
+  if ((uint64_t)first + count != tables->count[TFC__TENSORS])
+    return tfc__damaged(status, "its index holds tensors that nothing refers to");
+  b->variables = b->tensors + first;
+  if (!tfc__read_tensors(b, tables, first, count, dim))
+    return tfc__damaged(status, "its index describes a variable that cannot be");
+  for (i = 0; i < count; i++)
+    if (tfc__variable_bytes(b->variables + i) < 0)
+      return tfc__damaged(status, "its index describes a variable of no possible size");
+  return TFC_OK;
+}
+
 static int32_t tfc__read_functions(tfc_bundle *b, const tfc__tables *tables, tfc_status *status) {
   uint32_t i, tensor = 0, symbol = 0, dim = 0;
   for (i = 0; i < tables->count[TFC__FUNCTIONS]; i++) {
-    const uint8_t *record = tables->at[TFC__FUNCTIONS] + 16 * (size_t)i;
+    const uint8_t *record = tables->at[TFC__FUNCTIONS] + 24 * (size_t)i;
     uint32_t inputs = tfc__u32(record + 4), outputs = tfc__u32(record + 8),
              symbols = tfc__u32(record + 12), before = dim;
     tfc_signature *function = b->signatures + i;
@@ -523,6 +591,11 @@ static int32_t tfc__read_functions(tfc_bundle *b, const tfc__tables *tables, tfc
     function->outputs = b->tensors + tensor + inputs;
     function->symbols = b->symbols + symbol;
     function->bundle = b;
+    function->host_count = (int32_t)tfc__u32(record + 16);
+    function->stateful = (int32_t)tfc__u32(record + 20);
+    if (function->host_count < 0 || function->host_count > 1 << 16 ||
+        (function->stateful != 0 && function->stateful != 1))
+      return tfc__damaged(status, "its index describes a function that cannot be");
     if (!tfc__read_tensors(b, tables, tensor, inputs, &dim))
       return tfc__damaged(status, "its index describes an input that cannot be");
     function->input_dim_count = (int32_t)(dim - before);
@@ -534,8 +607,8 @@ static int32_t tfc__read_functions(tfc_bundle *b, const tfc__tables *tables, tfc
     tensor += inputs + outputs;
     symbol += symbols;
   }
-  if (tensor != tables->count[TFC__TENSORS] || symbol != tables->count[TFC__SYMBOLS] ||
-      dim != tables->count[TFC__DIMS])
+  if (tfc__read_variables(b, tables, tensor, &dim, status)) return TFC_ERROR_DAMAGED;
+  if (symbol != tables->count[TFC__SYMBOLS] || dim != tables->count[TFC__DIMS])
     return tfc__damaged(status, "its index holds records that nothing refers to");
   b->function_count = (int32_t)tables->count[TFC__FUNCTIONS];
   return b->function_count ? TFC_OK : tfc__damaged(status, "it has no function");
@@ -777,6 +850,15 @@ static void tfc__load_library(tfc__library *library, const uint8_t *image, size_
   library->handle = tfc__open_temporary(image, size);
 }
 
+static int32_t tfc__check_variables(const tfc_bundle *b, const tfc_code *code, tfc_status *status) {
+  int32_t i;
+  int same = code->variable_count == (uint64_t)b->variable_count;
+  for (i = 0; same && i < b->variable_count; i++)
+    same = strcmp(code->variables[i].name, b->variables[i].name) == 0 &&
+           code->variables[i].bytes == tfc__variable_bytes(b->variables + i);
+  return same ? TFC_OK : tfc__damaged(status, "its code and its index hold different variables");
+}
+
 static int32_t tfc__query(tfc_bundle *b, tfc__library *library, tfc_status *status) {
   const tfc_code *(*query)(uint32_t);
   void *symbol = dlsym(library->handle, "tfc_bundle_query");
@@ -794,12 +876,14 @@ static int32_t tfc__query(tfc_bundle *b, tfc__library *library, tfc_status *stat
         function->output_count != signature->output_count ||
         function->symbol_count != signature->symbol_count ||
         function->input_dim_count != signature->input_dim_count ||
-        function->output_dim_count != signature->output_dim_count)
+        function->output_dim_count != signature->output_dim_count ||
+        function->host_count != signature->host_count ||
+        function->stateful != signature->stateful)
       return tfc__damaged(status, "its code and its index describe different functions");
     signature->function = function;
     signature->kernel_count = function->kernel_count;
   }
-  return TFC_OK;
+  return tfc__check_variables(b, library->code, status);
 }
 
 /* Copies the code before it is hashed, so that what was checked is what runs. */
@@ -992,8 +1076,14 @@ static int32_t tfc__shape_error(const tfc_signature *f, const tfc_error *e, tfc_
                    e->actual, rules[e->code], e->expected);
 }
 
-static int32_t tfc__run_error(const tfc_error *e, tfc_status *status) {
+static int32_t tfc__run_error(const tfc_bundle *b, const tfc_error *e, tfc_status *status) {
   const char *node = e->node ? e->node : "";
+  if (e->code == TFC_ERROR_UNINITIALIZED && e->where >= 0 && e->where < b->variable_count)
+    return tfc__fail(status, e->code,
+                     "%.200s: the variable \"%.200s\" is not initialized: assign it first", node,
+                     b->variables[e->where].name);
+  if (e->code == TFC_ERROR_HOST)
+    return tfc__fail(status, e->code, "%.300s: the host stopped the run", node);
   if (e->code == TFC_ERROR_INDEX)
     return tfc__fail(status, e->code,
                      "%.300s: index %" PRId64 " along axis %" PRId64
@@ -1039,21 +1129,108 @@ int32_t tfc_prepare(const tfc_signature *function, const int64_t *symbols, int64
 int32_t tfc_run(const tfc_signature *function, const int64_t *symbols, const void *const *inputs,
                 void *const *outputs, void *scratch, const tfc_executor *executor,
                 tfc_status *status) {
+  tfc_environment environment = {NULL, NULL, NULL};
+  environment.executor = executor;
+  return tfc_run_with(function, symbols, inputs, outputs, scratch, &environment, status);
+}
+
+int32_t tfc_run_with(const tfc_signature *function, const int64_t *symbols,
+                     const void *const *inputs, void *const *outputs, void *scratch,
+                     const tfc_environment *environment, tfc_status *status) {
   const tfc_bundle *b = function->bundle;
   tfc_error error;
   tfc_call call;
   memset(&error, 0, sizeof error);
   if ((uintptr_t)scratch % 64)
     return tfc__fail(status, TFC_ERROR_ARGUMENT, "scratch is not aligned to 64 bytes");
+  if (function->stateful && !environment->state)
+    return tfc__fail(status, TFC_ERROR_ARGUMENT,
+                     "%.200s uses variables: it needs state (tfc_state_init, tfc_run_with)",
+                     function->name);
+  if (function->host_count && !environment->host)
+    return tfc__fail(status, TFC_ERROR_ARGUMENT,
+                     "%.200s has %d ops that compiled code cannot run: it needs a tfc_host",
+                     function->name, (int)function->host_count);
   call.symbols = symbols;
   call.inputs = inputs;
   call.outputs = outputs;
   call.weights = b->weights;
   call.scratch = (uint8_t *)scratch;
-  call.executor = executor ? executor : b->executor;
+  call.executor = environment->executor ? environment->executor : b->executor;
   call.kernel_ticks = NULL;
+  call.variables = (const tfc_variable *)environment->state;
+  call.host = environment->host;
   if (b->library->code->call(function->function, &call, &error))
-    return tfc__run_error(&error, status);
+    return tfc__run_error(b, &error, status);
+  return tfc__succeed(status);
+}
+
+/* ---- state: a tfc_variable each, then a byte each, then the values, each aligned to 64 bytes ---- */
+
+int32_t tfc_variable_count(const tfc_bundle *bundle) { return bundle->variable_count; }
+
+const tfc_tensor *tfc_variable_at(const tfc_bundle *bundle, int32_t number) {
+  return number >= 0 && number < bundle->variable_count ? bundle->variables + number : NULL;
+}
+
+static size_t tfc__aligned(size_t size) { return (size + 63) / 64 * 64; }
+
+/* Where the values begin. */
+static size_t tfc__state_head(const tfc_bundle *b) {
+  return tfc__aligned((size_t)b->variable_count * (sizeof(tfc_variable) + 1));
+}
+
+size_t tfc_state_bytes(const tfc_bundle *bundle) {
+  size_t bytes = tfc__state_head(bundle);
+  int32_t i;
+  for (i = 0; i < bundle->variable_count; i++)
+    bytes += tfc__aligned((size_t)tfc__variable_bytes(bundle->variables + i));
+  return bytes;
+}
+
+int32_t tfc_state_init(const tfc_bundle *bundle, void *state, tfc_status *status) {
+  tfc_variable *variables = (tfc_variable *)state;
+  uint8_t *assigned = (uint8_t *)state + (size_t)bundle->variable_count * sizeof(tfc_variable);
+  uint8_t *data = (uint8_t *)state + tfc__state_head(bundle);
+  int32_t i;
+  if (!state || (uintptr_t)state % 64)
+    return tfc__fail(status, TFC_ERROR_ARGUMENT, "state is not aligned to 64 bytes");
+  for (i = 0; i < bundle->variable_count; i++) {
+    assigned[i] = 0;
+    variables[i].data = data;
+    variables[i].assigned = assigned + i;
+    data += tfc__aligned((size_t)tfc__variable_bytes(bundle->variables + i));
+  }
+  return tfc__succeed(status);
+}
+
+static int32_t tfc__find_variable(const tfc_bundle *b, const char *name) {
+  int32_t i;
+  for (i = 0; i < b->variable_count; i++)
+    if (strcmp(b->variables[i].name, name) == 0) return i;
+  return -1;
+}
+
+int32_t tfc_state_set(const tfc_bundle *bundle, void *state, const char *name, const void *data,
+                      tfc_status *status) {
+  const tfc_variable *variables = (const tfc_variable *)state;
+  const int32_t i = tfc__find_variable(bundle, name);
+  if (i < 0)
+    return tfc__fail(status, TFC_ERROR_ARGUMENT, "there is no variable \"%.200s\"", name);
+  memcpy(variables[i].data, data, (size_t)tfc__variable_bytes(bundle->variables + i));
+  *variables[i].assigned = 1;
+  return tfc__succeed(status);
+}
+
+int32_t tfc_state_get(const tfc_bundle *bundle, const void *state, const char *name, void *data,
+                      tfc_status *status) {
+  const tfc_variable *variables = (const tfc_variable *)state;
+  const int32_t i = tfc__find_variable(bundle, name);
+  if (i < 0)
+    return tfc__fail(status, TFC_ERROR_ARGUMENT, "there is no variable \"%.200s\"", name);
+  if (!*variables[i].assigned)
+    return tfc__fail(status, TFC_ERROR_UNINITIALIZED, "the variable \"%.200s\" has no value", name);
+  memcpy(data, variables[i].data, (size_t)tfc__variable_bytes(bundle->variables + i));
   return tfc__succeed(status);
 }
 

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define TFC_ABI 1u
+#define TFC_ABI 2u
 
 /* Why a function refused. `bind` and `prepare` give the first group, `run` the second. */
 enum {
@@ -27,7 +27,9 @@ enum {
   TFC_ERROR_INDEX = 16,      /* index `actual` along `axis` lies outside 0..`expected`-1 */
   TFC_ERROR_DATA_SIZE = 17,  /* a size computed from data is `actual`, the limit `expected` */
   TFC_ERROR_TRIP_COUNT = 18, /* a loop would run `actual` times, the limit is `expected` */
-  TFC_ERROR_VALUE = 19       /* a value computed from data, `actual`, is not allowed */
+  TFC_ERROR_VALUE = 19,      /* a value computed from data, `actual`, is not allowed */
+  TFC_ERROR_UNINITIALIZED = 20, /* variable number `where` is read before it is assigned */
+  TFC_ERROR_HOST = 21           /* the caller's tfc_host refused; it knows why */
 };
 
 /* Filled by the callee when it returns another code than TFC_OK; the caller has set code to TFC_OK.
@@ -53,6 +55,23 @@ typedef struct tfc_executor {
   void (*end)(void *self);
 } tfc_executor;
 
+/* State that lasts between calls: a variable's memory, dense and aligned to 64 bytes, and one byte
+ * that is not 0 once it was assigned. Runs that share variables do not run at the same time. */
+typedef struct tfc_variable {
+  uint8_t *data;
+  uint8_t *assigned;
+} tfc_variable;
+
+/* What compiled code cannot do itself (queues, files, messages): the caller's function. `number` is
+ * that of the call in its function. dims: the sizes of all inputs, then of all outputs. Outputs are
+ * dense memory to write. Returns TFC_OK, or another code that ends the run. It is called on the
+ * thread of the run. */
+typedef struct tfc_host {
+  void *self;
+  int32_t (*call)(void *self, int32_t number, const int64_t *dims, const void *const *inputs,
+                  void *const *outputs, tfc_error *error);
+} tfc_host;
+
 /* One run. Weights and scratch are aligned to 64 bytes; inputs and outputs to their element, and
  * dense; outputs overlap nothing else. Pointers to empty tensors may be anything but NULL. */
 typedef struct tfc_call {
@@ -63,6 +82,8 @@ typedef struct tfc_call {
   uint8_t *scratch;
   const tfc_executor *executor; /* never NULL */
   uint64_t *kernel_ticks;       /* NULL, or kernel_count sums of nanoseconds to add to */
+  const tfc_variable *variables; /* those of the bundle; may be NULL where `stateful` is 0 */
+  const tfc_host *host;          /* may be NULL where `host_count` is 0 */
 } tfc_call;
 
 /* A function, reentrant in all its parts. Each part returns a code, TFC_OK or that in the error. */
@@ -74,6 +95,8 @@ typedef struct tfc_function {
   int32_t kernel_count;
   int32_t input_dim_count;  /* of all inputs together */
   int32_t output_dim_count; /* of all outputs together */
+  int32_t host_count;       /* calls of tfc_host that stand in it */
+  int32_t stateful;         /* not 0: it reads or writes variables, compiled or in the host */
   /* Binds symbols and checks. input_dims: the sizes of all inputs, one after another, none
    * negative. */
   int32_t (*bind)(const int64_t *input_dims, int64_t *symbols, tfc_error *error);
@@ -83,10 +106,17 @@ typedef struct tfc_function {
   int32_t (*run)(const tfc_call *call, tfc_error *error);
 } tfc_function;
 
+typedef struct tfc_variable_info {
+  const char *name;
+  int64_t bytes;
+} tfc_variable_info;
+
 typedef struct tfc_code {
   uint32_t abi;
   uint32_t function_count;
   const tfc_function *functions;
+  uint64_t variable_count;
+  const tfc_variable_info *variables;
   /* The process's threads, at most `threads` of them at work (0: as many as the process may use).
    * The answer lives as long as the shared object does. */
   const tfc_executor *(*pool)(int32_t threads);

@@ -1,0 +1,85 @@
+"""Variables and host ops in a function: reads, assignments, and calls of what the loader runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfc.ir.core import Effect, Function, Module, Op, SymbolRef
+
+if TYPE_CHECKING:
+    from tfc.backends.llvm.host_run import Run
+
+ERROR_UNINITIALIZED = 20
+VARIABLE_BYTES = 16  # of a tfc_variable
+
+
+def is_host_call(op: Op) -> bool:
+    """Whether the loader runs an op."""
+    return callable(getattr(op, "host_call", None))
+
+
+def host_calls(function: Function) -> list[Op]:
+    """The ops of a function that the loader runs, by their numbers."""
+    return [op for op in function.body.walk() if is_host_call(op)]
+
+
+def uses_variables(module: Module, function: Function) -> bool:
+    """Whether a function reads or writes variables, compiled or in the loader."""
+    return any(
+        op.effects is not Effect.NONE and any(name in module.variables for name in op.resources())
+        for op in function.body.walk()
+    )
+
+
+def emit_read(run: Run, op: Op) -> None:
+    """The variable's memory, or a copy of it where it may be written before the last use."""
+    b, value = run.b, op.results[0]
+    number = _number(run, op)
+    assigned = b.load("i8", b.load("ptr", run.variables, VARIABLE_BYTES * number + 8))
+    fields = {"where": str(number), "node": run.node(op)}
+    b.refuse_unless(b.value(f"icmp ne i8 {assigned}, 0"), ERROR_UNINITIALIZED, fields)
+    data = b.load("ptr", run.variables, VARIABLE_BYTES * number)
+    if value in run.plan.rooms:
+        b.copy(run.write(value), data, b.dim(value.tensor.bytes))
+    else:
+        run.pointers[value] = data
+
+
+def emit_assign(run: Run, op: Op) -> None:
+    b, value = run.b, op.inputs[0]
+    number = _number(run, op)
+    data = b.load("ptr", run.variables, VARIABLE_BYTES * number)
+    source = run.pointer(value)
+    if source != data:
+        b.copy(data, source, b.dim(value.tensor.bytes))
+    b.store("i8", "1", b.load("ptr", run.variables, VARIABLE_BYTES * number + 8))
+
+
+def _number(run: Run, op: Op) -> int:
+    """Which variable of the module an op names."""
+    reference = op.attributes["variable"]
+    assert isinstance(reference, SymbolRef)
+    return list(run.module.variables).index(reference.name)
+
+
+def emit_host_call(run: Run, op: Op) -> None:
+    """Hands sizes and memory of operands and results to the caller's tfc_host."""
+    b = run.b
+    inputs, outputs = [run.pointer(v) for v in op.inputs], [run.write(v) for v in op.results]
+    sizes = [b.dim(d) for v in (*op.inputs, *op.results) for d in v.tensor.shape]
+    lists = [_filled(run, "i64", sizes), _filled(run, "ptr", inputs), _filled(run, "ptr", outputs)]
+    host = b.load("ptr", "%call", 64)
+    context, call = b.load("ptr", host), b.load("ptr", host, 8)
+    passed = ", ".join(f"ptr {name}" for name in (*lists, "%error"))
+    number = run.host_numbers[op]
+    code = b.value(f"call i32 {call}(ptr {context}, i32 {number}, {passed})")
+    run.stop_on_error(code, record=True)
+
+
+def _filled(run: Run, kind: str, values: list[str]) -> str:
+    """An array of the function's own that holds values."""
+    b = run.b
+    array = b.slot(f"[{max(1, len(values))} x {kind}]")
+    for i, value in enumerate(values):
+        b.store(kind, value, array, 8 * i)
+    return array

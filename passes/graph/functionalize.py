@@ -1,0 +1,99 @@
+"""functionalize: raises switch, merge, enter, exit and the like to `if` and `while`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfc.ir.builder import Builder
+from tfc.ir.core import Block, Function, Module, Op, Value
+from tfc.ir.frame_order import Orders, needed_of
+from tfc.ir.frames import frames_of, has_primitive_control
+from tfc.passes.base import Pass, PassContext, changes, register
+from tfc.passes.graph.guards import ALWAYS, Guards, refusal
+from tfc.passes.graph.raise_loops import raise_loop
+from tfc.passes.graph.structured import Scope, Structurer, settle_edges
+
+
+@register("functionalize")
+@dataclass(frozen=True)
+class Functionalize(Pass):
+    """Raises primitive control flow to `if` and `while`, loops and branches nested in any way.
+
+    What is alive on one side of a condition goes into a region of an `if`, a frame becomes a
+    `while`; effects stay where they were, and control edges too. What the function does not need
+    goes. Primitive control flow that has no such form is refused, with the op.
+
+    Before:
+    ```mlir
+    func @main(%x: tensor<4xf32>, %p: tensor<bool>) -> (%y: tensor<4xf32>) {
+      %f, %t = switch(%x, %p) : tensor<4xf32>, tensor<4xf32>
+      %n = neg(%f) : tensor<4xf32>
+      %e = exp(%t) : tensor<4xf32>
+      %y, %index = merge(%n, %e) : tensor<4xf32>, tensor<i32>
+      return %y
+    }
+    ```
+    After:
+    ```mlir
+    func @main(%x: tensor<4xf32>, %p: tensor<bool>) -> (%y: tensor<4xf32>) {
+      %y = if(%p) : tensor<4xf32> then {
+        %e = exp(%x) : tensor<4xf32>
+        yield %e
+      } else {
+        %n = neg(%x) : tensor<4xf32>
+        yield %n
+      }
+      return %y
+    }
+    ```
+    """
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        functions = [f for f in module.functions.values() if has_primitive_control(f)]
+        return changes(_raise(f) for f in functions if context.allow("functionalize"))
+
+
+def _raise(function: Function) -> bool:
+    old = function.body
+    frames = frames_of(old)
+    needed = needed_of(old)
+    guards = Guards(Orders(old, frames, needed))
+    whole = Structurer(guards, raise_loop)
+    body = Block([a.type for a in old.args], [a.name for a in old.args])
+    scope = Scope(None, dict(zip(old.args, body.args, strict=True)))
+    builder = Builder(body)
+    for op in old:
+        if op in needed and frames.of[op] is None:
+            whole.copy(op, scope, builder)
+    end = old.terminator
+    _check_returned(end, guards)
+    nodes = whole.nodes(guards.order_of[frames.root].items)
+    whole.level(nodes, ALWAYS, scope, builder, _returned(end))
+    whole.copy(end, scope, builder)
+    settle_edges(whole)
+    function.body, body.parent = body, function
+    _clear(old)
+    return True
+
+
+def _returned(end: Op) -> list[Value]:
+    return end.inputs
+
+
+def _check_returned(end: Op, guards: Guards) -> None:
+    for value in end.inputs:
+        guard = guards.of(value)
+        if guard != ALWAYS and value.producer is not None:
+            raise refusal(
+                value.producer,
+                f"the function returns %{value.name}, which may be dead ({guards.text(guard)})",
+                "return what a `merge` makes of the branches, or what `live_or_zeros` gives",
+            )
+
+
+def _clear(block: Block) -> None:
+    """Erases the ops of a block that nothing needs any more, with cycles among them."""
+    for op in block:
+        if op.name == "merge":
+            op.set_operands(())
+    block.clear()

@@ -112,8 +112,7 @@ def _concat(op: Fusion, _: Gpu) -> Schedule:
 
 def _scan(op: Fusion, _: Gpu) -> Schedule:
     x = hero(op).inputs[0]
-    axis = hero(op).attributes["axis"]
-    others = [n for i, n in enumerate(x.tensor.shape) if i != axis]
+    others = hero(op).beside  # type: ignore[attr-defined]
     cols = _tile(others[-1], 4 * WARP) if others else 1
     return GpuMap(1, cols, _warps(cols, 1))
 

@@ -386,6 +386,12 @@ class CumSum(GraphOp, name="cumsum"):
         sums = do("cumsum", g, axis=self.axis, exclusive=self.exclusive, reverse=not self.reverse)
         return [sums]
 
+    @property
+    def beside(self) -> Shape:
+        """The sizes of the axes that the kernel computes side by side."""
+        shape = self.x.tensor.shape
+        return tuple(n for axis, n in enumerate(shape) if axis != self.axis)
+
 
 def _shifted(x: Array, axis: int) -> Array:
     """x moved by one along an axis, with 0 in front."""

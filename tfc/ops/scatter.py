@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from tfc.ir.core import Value, attribute, operand, result
-from tfc.ir.expr import Dim
-from tfc.ir.types import BOOL, TensorType, Type
+from tfc.ir.expr import ZERO, Dim, Expr, as_expr, product
+from tfc.ir.types import BOOL, I64, TensorType, Type
 from tfc.ops.base import INDICES, Array, GraphOp, Shape, narrow, widen
 from tfc.ops.indexing import wrapped
+from tfc.ops.view import reshape_index
 
 if TYPE_CHECKING:
     from tfc.ir.builder import Builder
+    from tfc.ir.core import Block, Kernel
     from tfc.ops.calculus import Calculus
+    from tfc.tile.nest import Nest
 
 
 class Scatter(GraphOp):
@@ -32,11 +35,17 @@ class Scatter(GraphOp):
         "max": np.maximum,
         "min": np.minimum,
     }
+    hero = "scan"
     x: Value = operand()
     indices: Value = operand()
     updates: Value = operand()
     output: Value = result()
     reduction: str
+
+    @property
+    def beside(self) -> Shape:
+        """The sizes of the axes that the kernel computes side by side."""
+        return self.x.tensor.shape
 
     def check_parts(self) -> TensorType:
         """C1 and C2; the type of the result."""
@@ -95,6 +104,14 @@ class Scatter(GraphOp):
             by_updates = do("div", self.gathered(do, along), self.updates)
             return [self.scattered(do, g, self.updates, "mul"), None, by_updates]
         return self._to_extremes(do, g)
+
+    def at(self, nest: Nest, place: list[Expr], axis: int, index: list[Expr]) -> Value:
+        """Where the index that is read at a place of the indices is that of the result."""
+        found = nest.cast(nest.pull(self.indices, place), I64)
+        node = ", ".join(self.location.nodes)  # no place in a file: equal kernels are one
+        size = self.x.tensor.shape[axis]
+        wrapped = nest.wrap_index(found, size, nest.bounds(*place), node)
+        return nest.map("equal", wrapped, nest.index_tile(index[axis]))
 
     def _to_extremes(self, do: Calculus, g: Value) -> list[Value | None]:
         dtype = g.tensor.dtype
@@ -159,6 +176,23 @@ class ScatterNd(Scatter, name="scatter_nd"):
         zeros = np.zeros(flat.shape[0], np.int64)
         return self.applied(x[None], (zeros,), flat)[0]
 
+    def lower(self, name: str, group: Block, schedule: Any) -> Kernel:
+        from tfc.tile.nests.scatter import scatter
+
+        lead = self.indices.tensor.shape[:-1]
+        count = product(lead)
+
+        def look(nest: Nest, number: Expr, index: list[Expr]) -> tuple[Value, Value]:
+            place = reshape_index([number], (count,), lead)
+            here = nest.full((1, 1), True, BOOL)
+            for axis in range(self.length):
+                hit = self.at(nest, [*place, as_expr(axis)], axis, index)
+                here = hit if axis == 0 else nest.map("and", here, hit)
+            return here, nest.pull(self.updates, [*place, *index[self.length :]])
+
+        x, reduction = self.x, self.reduction
+        return scatter(name, group, self.result, x, count, look, reduction, schedule)
+
     def gathered(self, do: Calculus, value: Value) -> Value:
         return do("gather_nd", value, self.indices)
 
@@ -206,6 +240,27 @@ class ScatterElements(Scatter, name="scatter_elements"):
         places = list(np.indices(indices.shape, np.int64))
         places[self.axis] = wrapped(self, indices, x.shape[self.axis], self.axis)
         return self.applied(x, tuple(places), updates)
+
+    def lower(self, name: str, group: Block, schedule: Any) -> Kernel:
+        from tfc.tile.nests.scatter import scatter
+
+        axis, sizes = self.axis, self.indices.tensor.shape
+
+        def look(nest: Nest, number: Expr, index: list[Expr]) -> tuple[Value, Value]:
+            place = [number if a == axis else e for a, e in enumerate(index)]
+            inside = [
+                (ZERO, index[a], as_expr(n))
+                for a, n in enumerate(sizes)
+                if a != axis and n != self.x.tensor.shape[a]
+            ]
+            with nest.guarded(*inside):
+                here = self.at(nest, place, axis, index)
+                update = nest.pull(self.updates, place)
+            mask = nest.mask(inside)
+            return here if mask is None else nest.map("and", mask, here), update
+
+        x, count, reduction = self.x, sizes[axis], self.reduction
+        return scatter(name, group, self.result, x, count, look, reduction, schedule)
 
     def gathered(self, do: Calculus, value: Value) -> Value:
         return do("gather_elements", value, self.indices, axis=self.axis)

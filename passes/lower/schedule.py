@@ -167,8 +167,7 @@ def _concat(op: Fusion, target: Target) -> Schedule:
 
 def _scan(op: Fusion, target: Target) -> Schedule:
     x = hero(op).inputs[0]
-    axis = hero(op).attributes["axis"]
-    others = [n for i, n in enumerate(x.tensor.shape) if i != axis]
+    others = hero(op).beside  # type: ignore[attr-defined]
     return MapSchedule(1, _below(others[-1], 4 * lanes(target, x)) if others else 1)
 
 

@@ -338,13 +338,17 @@ def _unpacked(kind: TensorType, array: Array) -> Array:
 
 
 def needed_ops(block: Block) -> set[Op]:
-    """The ops of a block that its last op needs, by values or by control dependencies."""
-    ops: set[Op] = {block.terminator}
-    values: set[Value] = set()
-    for op in reversed(list(block)):
-        if op in ops or any(v in values for v in op.results):
-            ops.add(op)
-            for inner in op.walk():
-                values.update(inner.inputs)
-                ops.update(inner.after)
-    return ops
+    """The ops that the last op of a block needs, by values or by control dependencies, with all
+    that their regions need in turn.
+    """
+    pending: list[Op] = [block.terminator]
+    needed: set[Op] = set()
+    while pending:
+        op = pending.pop()
+        if op in needed:
+            continue
+        needed.add(op)
+        pending.extend(v.producer for v in op.inputs if v.producer is not None)
+        pending.extend(op.after)
+        pending.extend(r.terminator for r in op.regions if r.last is not None)
+    return needed

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tfc.ir.core import Block, Function, Module, Op
 from tfc.ir.effects import is_pure, pin
+from tfc.ir.frames import PRIMITIVE
 from tfc.passes.base import Pass, PassContext, changes, register
 
 
@@ -16,7 +17,8 @@ class Prune(Pass):
 
     Needed is what they use or run after, and so on; this is how the TensorFlow white paper (arXiv
     1603.04467, section 3.2) runs part of a graph. Ops with effects go too, with a remark; those
-    that stay become targets of their block's end, so that no rewrite of what uses them loses them.
+    that stay become targets of their block's end, so that no rewrite of what uses them loses them
+    (not among primitive control flow, where they may be dead).
 
     Before:
     ```mlir
@@ -60,7 +62,8 @@ def _prune(body: Block, context: PassContext) -> bool:
                 op.erase()
                 changed = True
             op = previous
-        if not context.exhausted and pin(block):
+        primitive = any(op.name in PRIMITIVE for op in block)
+        if not primitive and not context.exhausted and pin(block):
             changed |= context.allow("pin")
     return changed
 

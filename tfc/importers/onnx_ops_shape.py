@@ -196,6 +196,26 @@ def _(n: Context) -> Value:
     return n.make("gather_nd", n.value(0), n.value(1), batch_dims=batch)
 
 
+@importer("Scatter", 9)
+@importer("ScatterElements", 11, 13, 16, 18)
+def _(n: Context) -> Value:
+    axis = n.axis(n.int("axis", 0), n.rank)
+    x, indices, updates = (n.value(i) for i in range(3))
+    reduction = _reduction(n)
+    return n.make("scatter_elements", x, indices, updates, axis=axis, reduction=reduction)
+
+
+@importer("ScatterND", 11, 13, 16, 18)
+def _(n: Context) -> Value:
+    x, indices, updates = (n.value(i) for i in range(3))
+    return n.make("scatter_nd", x, indices, updates, reduction=_reduction(n))
+
+
+def _reduction(n: Context) -> str:
+    """How an update and what is there become one; before opset 16 the update stays."""
+    return n.string("reduction", "none") if n.version >= 16 else "none"
+
+
 @importer("OneHot", 9, 11, 28)
 def _(n: Context) -> Value:
     indices, rank = n.value(0), n.rank

@@ -42,7 +42,8 @@ def makes(*names: str, weight: float = 1.0) -> Register:
     return Register(names, weight)
 
 
-NOT_DRAWN = {"return", "yield", "fusion", "launch", "constant"}
+GRADIENTS = {"gradients", "conv_input_gradient", "conv_weight_gradient", "max_pool_gradient"}
+NOT_DRAWN = {"return", "yield", "fusion", "launch", "constant", *GRADIENTS}
 """What graphs get otherwise, and what only passes make."""
 
 

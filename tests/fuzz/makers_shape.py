@@ -13,7 +13,7 @@ from tfc.ops.control import If, Yield
 from tfc.ops.indexing import Gather, GatherElements, GatherNd, OneHot
 from tfc.ops.rearrange import DepthToSpace, SpaceToDepth, Trilu
 from tfc.ops.shape import Concat, Pad, Split
-from tfc.ops.view import Expand, Flatten, Identity, Reshape, Slice, Tile, Transpose, Unsqueeze
+from tfc.ops.view import Expand, Flatten, Reshape, Slice, Tile, Transpose, Unsqueeze
 
 # ---- views
 
@@ -51,10 +51,10 @@ def _reshaped(g: Graph, shape: Shape) -> Shape:
     return tuple(found)
 
 
-@makes("squeeze", "unsqueeze", "identity", weight=0.6)
+@makes("squeeze", "unsqueeze", "identity", "stop_gradient", "optimization_barrier", weight=0.6)
 def ones(g: Graph, name: str) -> Made:
-    if name == "identity":
-        return g.add(Identity(g.operand(ANY)))
+    if name in ("identity", "stop_gradient", "optimization_barrier"):
+        return g.add(OPS[name](g.operand(ANY)))
     if name == "unsqueeze":
         x = g.operand(ANY, high=4)
         return g.add(Unsqueeze(x, (g.some(0, x.tensor.rank),)))
@@ -220,6 +220,27 @@ def gather(g: Graph, name: str) -> Made:
     if len(places) > 5 or not g.fits([*places, *shape[batch + length :]]):
         return None
     return g.add(GatherNd(x, _indices(g, places, sizes[0]), batch))
+
+
+@makes("scatter_nd", "scatter_elements", weight=0.8)
+def scatter(g: Graph, name: str) -> Made:
+    x = g.operand(ANY, low=1)
+    shape, dtype = x.tensor.shape, x.tensor.dtype
+    # The order in which a product of halves is rounded is left open, as that of other updates.
+    reduction = "none" if dtype == BOOL else g.pick(["none", "add", "max", "min"])
+    axis = g.some(0, x.tensor.rank - 1) if name == "scatter_elements" else 0
+    if name == "scatter_elements":
+        places = tuple(g.some(1, 3) if a == axis else n for a, n in enumerate(shape))
+        rest: Shape = places
+    else:
+        places = (*g.shape(0, 2), 1)
+        rest = (*places[:-1], *shape[1:])
+    if len(rest) > 5 or not g.fits([*rest, 1]):
+        return None
+    updates = g.like(dtype, rest)
+    indices = _indices(g, places, shape[axis])
+    options = {"axis": axis} if name == "scatter_elements" else {}
+    return g.add(OPS[name](x, indices, updates, reduction=reduction, **options))
 
 
 def _no_larger(g: Graph, n: Dim) -> Dim:

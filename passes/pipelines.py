@@ -19,8 +19,9 @@ FOLD_SCALES = (
 # ---- the graph, optimised and gathered to groups; what all targets share
 
 O0 = (
-    "gradients",  # first: from here on there are only ops that have a meaning of their own
-    "prune",  # before others: nobody needs to look at what never runs
+    "prune",  # first: nobody needs to look at what never runs
+    "functionalize",  # from here on branches and loops are regions
+    "gradients",  # through regions; from here on all ops have a meaning of their own
     "entry-checks",  # before anything else rewrites ops, which would lose what they assume
     "decompose",  # kernels are built from primitives only
     "kernel-forms",  # the few forms that kernel builders take
@@ -29,8 +30,9 @@ O0 = (
 )
 
 O1 = (
-    "gradients",  # first: from here on there are only ops that have a meaning of their own
-    "prune",  # before others: nobody needs to look at what never runs
+    "prune",  # first: nobody needs to look at what never runs
+    "functionalize",  # from here on branches and loops are regions
+    "gradients",  # through regions; from here on all ops have a meaning of their own
     "entry-checks",  # before anything else rewrites ops, which would lose what they assume
     "constant-folding",  # shapes and statistics become constants, which the rules look for
     *CLEAN,
@@ -42,8 +44,9 @@ O1 = (
 )
 
 O2 = (
-    "gradients",  # first: from here on there are only ops that have a meaning of their own
-    "prune",  # before others: nobody needs to look at what never runs
+    "prune",  # first: nobody needs to look at what never runs
+    "functionalize",  # from here on branches and loops are regions
+    "gradients",  # through regions; from here on all ops have a meaning of their own
     "entry-checks",  # before anything else rewrites ops, which would lose what they assume
     "constant-folding",  # shapes and statistics become constants, which the rules look for
     *CLEAN,
@@ -58,8 +61,9 @@ O2 = (
 )
 
 O3 = (
-    "gradients",  # first: from here on there are only ops that have a meaning of their own
-    "prune",  # before others: nobody needs to look at what never runs
+    "prune",  # first: nobody needs to look at what never runs
+    "functionalize",  # from here on branches and loops are regions
+    "gradients",  # through regions; from here on all ops have a meaning of their own
     "entry-checks",  # before anything else rewrites ops, which would lose what they assume
     "constant-folding",  # shapes and statistics become constants, which the rules look for
     *CLEAN,
@@ -77,8 +81,9 @@ O3 = (
 LEVELS = (O0, O1, O2, O3)
 
 GIVEN = (
-    "gradients",  # first: from here on there are only ops that have a meaning of their own
-    "prune",  # before others: nobody needs to look at what never runs
+    "prune",  # first: nobody needs to look at what never runs
+    "functionalize",  # from here on branches and loops are regions
+    "gradients",  # through regions; from here on all ops have a meaning of their own
     "bound-accesses",  # of the kernels that are there; those made later need it not
     "check-groups",  # of the groups that are there; those made later fit
     "entry-checks",  # what ops assume, inside of groups too

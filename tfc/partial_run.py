@@ -10,6 +10,7 @@ import numpy as np
 from tfc.ir.builder import Builder
 from tfc.ir.core import Op, Value
 from tfc.ir.effects import is_pure, outer_values
+from tfc.ir.frames import is_everywhere
 from tfc.ir.run_errors import AlreadyFedError, DeadValueError, NotDeclaredError
 from tfc.ops.constant import constant
 from tfc.ops.dataflow import Switch
@@ -17,7 +18,7 @@ from tfc.ops.view import Identity
 
 if TYPE_CHECKING:
     from tfc.ir.core import Function
-    from tfc.session import Array, Session
+    from tfc.session import Array, Part, Session
 
 
 TRUE = np.array(True)
@@ -102,7 +103,7 @@ class PartialRun:
         flags = [o for o in ops if any(u in later and u not in ops for u in o.control_users)]
         if ops or missing:
             self._call(ops, used, kept, flags)
-        self.done.update(dict.fromkeys(ops))
+        self.done.update(dict.fromkeys(o for o in ops if not is_everywhere(o)))
 
     def _needed(
         self, values: Sequence[Value], targets: Sequence[Op]
@@ -141,6 +142,7 @@ class PartialRun:
     ) -> list[Value]:
         """The values of this part that the caller or later parts use."""
         used = [v for o in later if o not in ops for v in outer_values(o)]
+        used = [v for v in used if v.producer is None or not is_everywhere(v.producer)]
         used += [*wanted, *self.fetches.values()]
         made = [v for v in used if v.producer in ops and v not in self.known]
         return list(dict.fromkeys(made))
@@ -153,20 +155,13 @@ class PartialRun:
         flags: Sequence[Op],
     ) -> None:
         """Runs ops; keeps the values of `kept`, and whether the ops of `flags` ran."""
-        from tfc.session import copy_of
-
-        module = copy_of(self.module, self.function)
-        copy = _Copy(self.function, module.main)
-        given = {f"in.{n}": v for n, v in enumerate(used) if v in self.known}
-        for name, value in given.items():
-            copy.feed(name, value, dead=value in self.dead)
-        for op in self.done:
-            copy.leave_out(op, dead=op in self.not_run)
         if self.names.frames is None:
             flags = ()
-        ran = [copy.flag(op) for op in flags]
-        copy.end([*map(copy.value, kept), *ran], [o for o in ops if not is_pure(o)])
-        part = self.session.finish(module, list(given))
+        given = {f"in.{n}": v for n, v in enumerate(used) if v in self.known}
+        dead = [v for v in given.values() if v in self.dead]
+        key = self.function, *map(tuple, (given.values(), dead, kept, flags, ops, self.done))
+        key = *key, tuple(op for op in self.done if op in self.not_run)
+        part = self.session.cached(key, lambda: self._part(ops, given, kept, flags))
         outputs = self.session.call_with_flags(part, {n: self.known[given[n]] for n in part.inputs})
         for number, what in enumerate([*kept, *flags]):
             name = f"out.{number}"
@@ -176,6 +171,26 @@ class PartialRun:
                 continue
             self.known[what] = outputs[name]
             self.dead.update([what] if dead else ())
+
+    def _part(
+        self,
+        ops: dict[Op, None],
+        given: Mapping[str, Value],
+        kept: Sequence[Value],
+        flags: Sequence[Op],
+    ) -> Part:
+        """The part of the graph from what is known to what is kept."""
+        from tfc.session import copy_of
+
+        module = copy_of(self.module, self.function)
+        copy = _Copy(self.function, module.main)
+        for name, value in given.items():
+            copy.feed(name, value, dead=value in self.dead)
+        for op in self.done:
+            copy.leave_out(op, dead=op in self.not_run)
+        ran = [copy.flag(op) for op in flags]
+        copy.end([*map(copy.value, kept), *ran], [o for o in ops if not is_pure(o)])
+        return self.session.finish(module, list(given))
 
 
 class _Copy:

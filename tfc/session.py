@@ -11,7 +11,7 @@ session, or as the container that it shares.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Fetches: TypeAlias = "str | Sequence[str] | Mapping[str, str]"
-Key: TypeAlias = "tuple[tuple[str, ...], ...]"
+Key: TypeAlias = "tuple[Any, ...]"
 EXECUTORS = ("interpreter", "compiled")
 
 
@@ -61,8 +61,8 @@ class Session:
 
     module: a module, the path of a `.tfc` or `.onnx` file, or `.tfc` text. function: the one whose
     values are meant, where there are several. state, container: whose variables it uses; its own
-    without either. executor: "interpreter" (numpy) or "compiled" (machine code); never another one
-    than the one that is asked for.
+    without either. executor: "compiled" (machine code for this processor) or "interpreter" (numpy);
+    never another one than the one that is asked for.
 
     Errors are SessionErrors, which have a class each: MissingFeedError, UninitializedError,
     DeadValueError, OutOfRangeError, InnerFrameError, AlreadyFedError, NotDeclaredError.
@@ -75,7 +75,7 @@ class Session:
         function: str = "main",
         state: State | None = None,
         container: str | None = None,
-        executor: str = "interpreter",
+        executor: str = "compiled",
     ) -> None:
         if executor not in EXECUTORS:
             raise TfcError(f"no executor is named {executor!r}", hint=f"one of {EXECUTORS}")
@@ -137,8 +137,12 @@ class Session:
     ) -> Part:
         """The part of the graph between feeds and fetches; made once."""
         key = (tuple(sorted(feeds)), tuple(fetches), tuple(sorted(targets)))
+        return self.cached(key, lambda: self._take_out(*key))
+
+    def cached(self, key: Key, make: Callable[[], Part]) -> Part:
+        """The part of a key, made once."""
         if key not in self._parts:
-            self._parts[key] = self._take_out(*key)
+            self._parts[key] = make()
         return self._parts[key]
 
     def _take_out(
@@ -171,9 +175,7 @@ class Session:
             from tfc.session_compiled import compiled
 
             return compiled(module, self.state)
-        from tfc.interpret import interpret
-
-        return partial(interpret, module, state=self.state)
+        return partial(_interpreted, module, self.state)
 
     def call(self, part: Part, given: Mapping[str, Any]) -> dict[str, Array]:
         """The outputs of a part by name; a value that is dead is an error."""
@@ -190,8 +192,7 @@ class Session:
         """The outputs of a part by name; flags tell what is dead, and zeros stand for it."""
         arrays = {a.name: fed_array(a, given[a.name]) for a in part.module.main.body.args}
         try:
-            with self.state.lock:
-                return part.call(arrays)
+            return part.call(arrays)
         except (TfcError, runtime_errors.LoaderError) as error:
             raise _session_error(error) from error
 
@@ -277,6 +278,17 @@ def copy_of(module: Module, function: Function) -> Module:
         function.name, body, list(function.output_names), dict(function.attributes)
     )
     return copy
+
+
+def _interpreted(module: Module, state: State, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Runs a part in the interpreter: alone on its state, unless it may wait for others."""
+    from tfc.interpret import interpret
+    from tfc.ir.core import Effect
+
+    if any(op.effects & Effect.BLOCKING for op in module.main.body.walk()):
+        return interpret(module, inputs, state=state)
+    with state.lock:
+        return interpret(module, inputs, state=state)
 
 
 def _add_live_flags(function: Function) -> dict[str, str]:

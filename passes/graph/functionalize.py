@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tfc.ir.builder import Builder
 from tfc.ir.core import Block, Function, Module, Op, Value
-from tfc.ir.frame_order import Orders, needed_of
+from tfc.ir.frame_order import Orders
 from tfc.ir.frames import frames_of, has_primitive_control
 from tfc.passes.base import Pass, PassContext, changes, register
 from tfc.passes.graph.guards import ALWAYS, Guards, refusal
@@ -20,8 +20,8 @@ class Functionalize(Pass):
     """Raises primitive control flow to `if` and `while`, loops and branches nested in any way.
 
     What is alive on one side of a condition goes into a region of an `if`, a frame becomes a
-    `while`; effects stay where they were, and control edges too. What the function does not need
-    goes. Primitive control flow that has no such form is refused, with the op.
+    `while`; effects keep their order, and control edges stay. Primitive control flow that has no
+    such form is refused, with the op: `prune` first removes what no result needs.
 
     Before:
     ```mlir
@@ -56,14 +56,13 @@ class Functionalize(Pass):
 def _raise(function: Function) -> bool:
     old = function.body
     frames = frames_of(old)
-    needed = needed_of(old)
-    guards = Guards(Orders(old, frames, needed))
+    guards = Guards(Orders(old, frames, set(old)))
     whole = Structurer(guards, raise_loop)
     body = Block([a.type for a in old.args], [a.name for a in old.args])
     scope = Scope(None, dict(zip(old.args, body.args, strict=True)))
     builder = Builder(body)
     for op in old:
-        if op in needed and frames.of[op] is None:
+        if frames.of[op] is None:
             whole.copy(op, scope, builder)
     end = old.terminator
     _check_returned(end, guards)

@@ -12,7 +12,7 @@ from tests.dataflow.translate import CASES, Case, translate
 
 RUN = [c for c in CASES if c["steps"] and "gradient" not in c]
 PARTIAL = [c for c in CASES if "partial" in c]
-EXECUTORS = ("interpreter",)
+EXECUTORS = ("interpreter", "compiled")
 
 
 def name_of(case: Case) -> str:

@@ -138,7 +138,7 @@ class _Translation:
             case "RandomUniform":
                 shape = self.constant(node["in"][0])
                 self.types[name] = attributes["dtype"], shape
-                self.heads.append(f'resource @{name}.state {{kind = "random_state", seed = 1}}')
+                self.heads.append(f"variable @{name}.state : tensor<2xu64>")
                 text = f"random_uniform(@{name}.state) {{shape = {shape}, dtype = f32}}"
             case "Switch":
                 names = f"{value(name)}, {value(f'{name}:1')}"
@@ -178,7 +178,7 @@ class _Translation:
             "NoOp": "no_op",
             "QueueEnqueue": "enqueue",
             "QueueEnqueueMany": "enqueue_many",
-            "QueueClose": "close_queue",
+            "QueueClose": "queue_close",
         }[node["op"]]
         return f"{name}({', '.join(inputs)})"
 

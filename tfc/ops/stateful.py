@@ -33,6 +33,9 @@ class StatefulOp(GraphOp):
     `--strict` refuses.
     """
 
+    commutes: ClassVar[bool] = False
+    """Whether two such ops may change places where nothing uses their results."""
+
     def run(self, state: State, *arrays: Any, **_: Any) -> Any:
         """The result, or a tuple of them, for the operands' arrays; reads and changes the state."""
         raise NotImplementedError(f"{self.name} does not run")
@@ -62,6 +65,8 @@ class HostOp(StatefulOp):
 
     What it does is a function of `tfc.runtime.host.HOST_OPS`, for interpreter and loader alike.
     """
+
+    level = "any"
 
     differentiable = False
 

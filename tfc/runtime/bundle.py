@@ -48,7 +48,7 @@ def load(
     check: Check = "code",
     sha256: str | None = None,
     target: str | None = None,
-    container: str | None = None,
+    container: str | State | None = None,
     folder: str | os.PathLike[str] | None = None,
 ) -> Bundle:
     """Opens a bundle from its path or its bytes.
@@ -58,7 +58,7 @@ def load(
     sha256: the manifest's hash (hexadecimal), which pins all that the bundle holds.
     target: the code to use, by name; None takes the best that this processor runs.
     container: the name of the state that the bundle shares with all others opened on it in this
-    process, until `reset`; None gives it a state of its own.
+    process, until `reset`, or such a state; None gives it a state of its own.
     folder: where readers and checkpoints of a state of its own have their files.
     Raises BundleError where the file is damaged or does not fit, OSError where it cannot be read.
     """
@@ -72,7 +72,8 @@ def load(
         archive.check_members()
     if sha256 is not None:
         _check_pin(archive, sha256)
-    state = State(folder) if container is None else states.container(container)
+    state = states.container(container) if isinstance(container, str) else container
+    state = State(folder) if state is None else state
     return Bundle(archive, choose_target(archive.index.targets, target), threads or 0, state)
 
 
@@ -106,6 +107,7 @@ class Bundle:
             info.name: Function(info, memory, i, records[i])
             for i, info in enumerate(index.functions)
         }
+        memory.functions = self.functions
         self._main = self.functions.get("main") or next(iter(self.functions.values()))
 
     @property

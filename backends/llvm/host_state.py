@@ -24,11 +24,22 @@ def host_calls(function: Function) -> list[Op]:
 
 
 def uses_variables(module: Module, function: Function) -> bool:
-    """Whether a function reads or writes variables, compiled or in the loader."""
-    return any(
-        op.effects is not Effect.NONE and any(name in module.variables for name in op.resources())
-        for op in function.body.walk()
-    )
+    """Whether a function, or one that it has called, reads or writes variables."""
+    for op in function.body.walk():
+        if op.effects is Effect.NONE:
+            continue
+        if any(name in module.variables for name in op.resources()):
+            return True
+        called = [module.functions[n] for n in _named(op) if n in module.functions]
+        if any(uses_variables(module, f) for f in called if f is not function):
+            return True
+    return False
+
+
+def _named(op: Op) -> list[str]:
+    """The names in the lists of an op's attributes."""
+    lists = [v for v in op.attributes.values() if isinstance(v, tuple)]
+    return [item.name for items in lists for item in items if isinstance(item, SymbolRef)]
 
 
 def emit_read(run: Run, op: Op) -> None:

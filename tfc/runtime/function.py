@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from . import abi
 from .errors import BundleError, InputError, RunError
+from .host import Context
 from .host_calls import HostCalls, HostRecord
 from .index import FunctionInfo, TensorInfo
 from .native import Native
@@ -49,6 +51,7 @@ class Memory:
         self.executor = executor
         self.state = state
         self.variables = variables
+        self.functions: Mapping[str, Function] = {}
         self.cancelled = threading.Event()
         rows = [abi.Variable(*state.addresses(v.name)) for v in variables]
         self._table = (abi.Variable * max(1, len(rows)))(*rows)
@@ -66,6 +69,13 @@ class Memory:
     def give_back(self, scratch: Scratch) -> None:
         if self.native is not None:
             self._scratch.append(scratch)
+
+    def call(self, name: str, arrays: Sequence[Array], context: Context) -> list[Array]:
+        """Runs a function for a host op of another one; bf16 is its bits."""
+        function = self.functions[name]
+        results = function._run(list(arrays), None, 0, context)
+        types = [storage_dtype(t.dtype) for t in function.outputs]
+        return [a.view(dtype) for a, dtype in zip(results, types, strict=True)]
 
     def close(self) -> None:
         self.cancelled.set()
@@ -165,7 +175,8 @@ class Function:
         given = None
         if out is not None:
             given = self._outputs_by_name(out)
-        results = self._run(values, given, 0, channels)
+        context = None if channels is None else Context(self._memory.state, channels)
+        results = self._run(values, given, 0, context)
         return {t.name: result for t, result in zip(self.outputs, results, strict=True)}
 
     def __call__(
@@ -226,7 +237,7 @@ class Function:
         values: list[object],
         out: Sequence[Array | None] | None,
         ticks: int,
-        channels: object = None,
+        context: Context | None = None,
     ) -> list[Array]:
         memory = self._memory
         native, weights = self._native(), memory.weights
@@ -247,7 +258,7 @@ class Function:
         call.executor, call.kernel_ticks = memory.executor, ticks or None
         function = native.addresses[self._number]
         if frame.host is not None:
-            frame.host.begin(memory.state, channels, memory.cancelled)
+            frame.host.context = self._context(context)
         if self.info.stateful:
             with memory.state.lock:
                 code = native.call(function, frame.call_address, frame.error_address)
@@ -259,6 +270,13 @@ class Function:
         plan.frames.append(frame)
         return results
 
+    def _context(self, around: Context | None) -> Context:
+        """That of a call, which may be part of another one."""
+        memory = self._memory
+        if around is None:
+            return Context(memory.state, None, memory.cancelled, None, memory.call)
+        return replace(around, state=memory.state, call=memory.call)
+
     def _frame(self, plan: _Plan) -> _Frame:
         try:
             return plan.frames.pop()
@@ -268,7 +286,7 @@ class Function:
 
     def _error(self, code: int, frame: _Frame, shapes: list[tuple[int, ...]]) -> BaseException:
         if code == abi.HOST_ERROR and frame.host is not None and frame.host.error is not None:
-            return frame.host.error
+            return frame.host.error  # nobody uses a frame again in which something went wrong
         return abi.error_from(frame.error, self.info, shapes, self._memory.variables)
 
     @cached_property

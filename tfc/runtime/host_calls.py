@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,6 @@ from . import abi
 from .errors import BundleError, RunError
 from .host import Context, OutputType, ResourceInfo, host_function
 from .index import DTYPES, MAXIMUM_RANK, FunctionInfo
-from .state import State
 from .tensors import Array, storage_dtype
 
 
@@ -76,7 +74,7 @@ def _damaged(what: str) -> BundleError:
 
 
 class HostCalls:
-    """The host ops of one call in flight; `error` is what one of them raised."""
+    """The host ops of one call at a time, in its `context`; `error` is what one of them raised."""
 
     def __init__(self, records: Sequence[HostRecord]) -> None:
         self._records = records
@@ -85,10 +83,6 @@ class HostCalls:
         self.address = ctypes.addressof(self._host)
         self.context: Context | None = None
         self.error: BaseException | None = None
-
-    def begin(self, state: State, channels: object, cancelled: threading.Event) -> None:
-        """Makes ready for a call."""
-        self.context, self.error = Context(state, channels, cancelled), None
 
     def _call(self, _: Any, number: int, dims: Any, inputs: Any, outputs: Any, error: Any) -> int:
         """`tfc_host.call`, from compiled code: nothing may be raised through it."""
@@ -100,7 +94,7 @@ class HostCalls:
         return 0
 
     def _run(self, record: HostRecord, dims: Any, inputs: Any, outputs: Any) -> None:
-        assert self.context is not None, "a call begins before its host ops run"
+        assert self.context is not None, "a call has a context"
         shapes: list[tuple[int, ...]] = []
         start = 0
         for _, rank in (*record.inputs, *record.outputs):

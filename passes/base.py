@@ -36,6 +36,7 @@ class PassContext(RewriteContext):
     """What a pipeline shares: the count of rewrites, remarks, the target, each pass's figures."""
 
     target: Target | None = None
+    strict: bool = False  # what is only unwise elsewhere is a mistake
     figures: dict[str, int | str] = field(default_factory=dict[str, "int | str"])
 
     def report(self, name: str, figure: int | str) -> None:

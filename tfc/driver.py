@@ -50,6 +50,7 @@ class Options:
     targets: tuple[str, ...] = ("host",)
     opt_level: int = 3
     dims: Mapping[str, str] = field(default_factory=dict[str, str])
+    strict: bool = False
 
 
 def compile(
@@ -60,13 +61,15 @@ def compile(
     opt_level: int = 3,
     dims: Mapping[str, int | str] | None = None,
     emit: str = "bundle",
+    strict: bool = False,
     progress: Progress | None = None,
 ) -> Summary:
     """Compiles a `.tfc` or `.onnx` file or a module to a file.
 
     target: named levels of processors (`tfc.targets`); several go into one bundle. dims: a size or
     bounds ("1..512") for symbolic dimensions, by the model's own name or the symbol. emit: where to
-    stop; for `graph` and `tile` the constants go to a safetensors file beside the output.
+    stop; for `graph` and `tile` the constants go to a safetensors file beside the output. strict:
+    refuse reads and writes of one variable that no data or control edge orders.
 
     Raises TfcError for a mistake in the source or the options, UnsupportedError for what cannot be
     compiled.
@@ -76,7 +79,8 @@ def compile(
     if emit not in EMIT:
         raise TfcError(f"cannot emit {emit!r}", hint=f"one of {', '.join(EMIT)}")
     names = (target,) if isinstance(target, str) else tuple(target)
-    options = Options(names, opt_level, {k: str(v) for k, v in (dims or {}).items()})
+    sizes = {k: str(v) for k, v in (dims or {}).items()}
+    options = Options(names, opt_level, sizes, strict)
     return _Compilation(source, Path(output), options, progress or _silent).run(emit)
 
 
@@ -170,7 +174,8 @@ class _Compilation:
         source = self.source
         files = [] if isinstance(source, Module) else weight_files(Path(source), module)
         reproducer = Reproducer(self.output.with_suffix(".reproducer.tfc"), files)
-        PassManager(passes, reproducer=reproducer).run(module, PassContext(target=target))
+        context = PassContext(target=target, strict=self.options.strict)
+        PassManager(passes, reproducer=reproducer).run(module, context)
 
     def _optimise(self, module: Module) -> None:
         """The graph passes; in a module that holds groups or kernels, those stay as they are."""

@@ -60,6 +60,7 @@ SUFFIXES = {
     show_default=True,
     help="Where to stop.",
 )
+@click.option("--strict", is_flag=True, help="Refuse ops on one variable that nothing orders.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no summary.")
 def command(
     source: str,
@@ -68,6 +69,7 @@ def command(
     targets: tuple[str, ...],
     dim: tuple[str, ...],
     emit: str,
+    strict: bool,
     quiet: bool,
 ) -> None:
     """Compile MODEL, an ONNX file or a .tfc text of the graph or the tile level."""
@@ -85,6 +87,7 @@ def command(
             opt_level=int(opt_level),
             dims=dims,
             emit=emit,
+            strict=strict,
             progress=shown,
         )
     if not quiet:

@@ -71,6 +71,7 @@ def _list_passes(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     show_default=True,
     help="Verify the module after each pass.",
 )
+@click.option("--strict", is_flag=True, help="Refuse ops on one variable that nothing orders.")
 @inspection_options
 @click.option(
     "--reproducer",
@@ -104,7 +105,11 @@ def command(source: str, output: str, weights: tuple[str, ...], **options: Any) 
         instruments=instruments(options, files),
         reproducer=Reproducer(options["reproducer"] or _reproducer_path(source), files),
     )
-    context = PassContext(stop_after=options["stop_after_rewrite"], target=_target(options))
+    context = PassContext(
+        stop_after=options["stop_after_rewrite"],
+        target=_target(options),
+        strict=options["strict"],
+    )
     steps = manager.run(module, context)
     report(options, steps, context)
     write_module(module, output, known, files[0] if len(files) == 1 else None)

@@ -94,6 +94,7 @@ class _Change(_Update, Composite):
     """Changes a variable by its old value; another write comes before or after, never between."""
 
     effects = Effect.READ | Effect.WRITE
+    commutes = True
 
     def verify(self) -> None:
         self.check_dtype(self.value, NUMERIC, "C2", "the value")

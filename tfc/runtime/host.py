@@ -187,24 +187,10 @@ def _register_families() -> None:
 
 @contextmanager
 def unlocked(state: State) -> Generator[None]:
-    """Lets go of the state's lock, as often as this thread holds it, for as long as it waits.
+    """Lets go of the state's lock, which the call may hold, for as long as it waits.
 
     Other calls may run and change variables meanwhile; so compiled code must not take a value that
     it has read before such an op from the variable's memory after it.
     """
-    depth = 0
-    while _released(state):
-        depth += 1
-    try:
+    with state.lock.suspended():
         yield
-    finally:
-        for _ in range(depth):
-            state.lock.acquire()
-
-
-def _released(state: State) -> bool:
-    try:
-        state.lock.release()
-    except RuntimeError:  # this thread does not hold it
-        return False
-    return True

@@ -18,6 +18,7 @@ class CallLock:
         self._changed = threading.Condition(threading.Lock())
         self._owner: object = None
         self._depth = 0
+        self._lent: dict[object, int] = {}  # the depth of a caller when it lent the lock
         self._local = threading.local()
 
     def caller(self) -> object:
@@ -33,6 +34,50 @@ class CallLock:
             yield
         finally:
             self._local.caller = before
+
+    @contextmanager
+    def lent(self) -> Generator[object]:
+        """The caller, for whom other threads may act meanwhile."""
+        caller = self.caller()
+        with self._changed:
+            before = self._lent.get(caller)
+            self._lent[caller] = self._depth if self._owner == caller else 0
+        try:
+            yield caller
+        finally:
+            with self._changed:
+                del self._lent[caller]
+                if before is not None:
+                    self._lent[caller] = before
+
+    @contextmanager
+    def suspended(self) -> Generator[None]:
+        """Lets go of what the caller holds while one of its threads waits, so that others may run.
+
+        What its other threads hold for a moment stays theirs. Where several of them wait, the
+        caller holds the lock again when the one does that was first.
+        """
+        caller = self.caller()
+        with self._changed:
+            while self._owner == caller and self._depth > self._lent.get(caller, self._depth):
+                self._changed.wait()
+            held = self._depth if self._owner == caller else 0
+            if held:
+                self._set(caller, None, 0)
+        try:
+            yield
+        finally:
+            if held:
+                with self._changed:
+                    while self._owner not in (None, caller):
+                        self._changed.wait()
+                    self._set(caller, caller, self._depth + held, held)
+
+    def _set(self, caller: object, owner: object, depth: int, lent: int = 0) -> None:
+        self._owner, self._depth = owner, depth
+        if caller in self._lent:
+            self._lent[caller] = lent
+        self._changed.notify_all()
 
     def acquire(self) -> bool:
         caller = self.caller()
@@ -51,7 +96,7 @@ class CallLock:
             self._depth -= 1
             if not self._depth:
                 self._owner = None
-                self._changed.notify()
+            self._changed.notify_all()
 
     def __enter__(self) -> CallLock:
         self.acquire()

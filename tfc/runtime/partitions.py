@@ -37,7 +37,6 @@ class _Partitions:
         self.parts = parts
         self.channels = channels
         self.lock = context.state.lock
-        self.caller = self.lock.caller()
         cancelled = _Linked(context.cancelled)
         self.context = replace(context, channels=channels, cancelled=cancelled)
         self.outputs: list[list[Array]] = [[] for _ in parts]
@@ -45,21 +44,24 @@ class _Partitions:
 
     def run(self) -> list[Array]:
         """All outputs; the first partition runs on the thread of the caller."""
-        threads = [
-            threading.Thread(target=self.part, args=(number,), name=f"tfc-partition-{number}")
-            for number in range(1, len(self.parts))
-        ]
-        for thread in threads:
-            thread.start()
-        self.part(0)
-        for thread in threads:
-            thread.join()
+        with self.lock.lent() as caller:
+            threads = [
+                threading.Thread(
+                    target=self.part, args=(number, caller), name=f"tfc-partition-{number}"
+                )
+                for number in range(1, len(self.parts))
+            ]
+            for thread in threads:
+                thread.start()
+            self.part(0, caller)
+            for thread in threads:
+                thread.join()
         self.raise_first()
         return [array for outputs in self.outputs for array in outputs]
 
-    def part(self, number: int) -> None:
+    def part(self, number: int, caller: object) -> None:
         try:
-            with self.lock.acting_for(self.caller):
+            with self.lock.acting_for(caller):
                 self.outputs[number] = self.parts[number](self.context)
         except BaseException as error:
             self.errors.append(error)

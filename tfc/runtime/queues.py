@@ -94,15 +94,11 @@ class Pool:
             self._line.append(element)
 
     def take(self) -> Element:
-        pool = self._pool
-        index = self._draws.below(len(pool), self.drawn)
+        index = self._draws.below(len(self._pool), self.drawn)
         self.drawn += 1
-        chosen = pool[index]
+        chosen = self._pool.pop(index)  # the others keep their order, whether one follows or not
         if self._line:
-            pool[index] = self._line.popleft()
-        else:
-            pool[index] = pool[-1]
-            pool.pop()
+            self._pool.append(self._line.popleft())
         return chosen
 
     def elements(self) -> list[Element]:

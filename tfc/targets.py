@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from tfc.ir.devices import Device
 from tfc.ir.errors import TfcError
@@ -239,6 +240,7 @@ SAME_MACHINE = Link(12e9, 20e-6)  # PCIe of the third generation with 16 lanes
 NETWORK = Link(1.25e9, 100e-6)  # Ethernet of 10 Gbit/s
 
 
+@lru_cache(maxsize=64)
 def speed(kind: str, target: Target | None = None) -> Speed:
     """The rates of a kind of device; those of `target` where it is of that kind."""
     own = target is not None and ("gpu" if target.gpu else "cpu") == kind

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tfc.ir.core import Module, Op, Value
 from tfc.ir.devices import Device
 from tfc.ir.errors import TfcError
 from tfc.ir.expr import Dim
-from tfc.ir.types import TensorType
+from tfc.ir.types import TensorType, Type
 from tfc.ops.base import View, is_composite
 from tfc.ops.constant import Constant
 from tfc.passes.graph.arena import nominal
@@ -32,13 +33,19 @@ _HEAVY = ("exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "tan", "pow", "g
 
 def elements(value: Value) -> int:
     """How many elements a value has, symbols at their usual size."""
-    kind = value.type
-    return prod(map(nominal, kind.shape)) if isinstance(kind, TensorType) else 0
+    return _sizes(value.type)[0]
 
 
 def bytes_of(value: Value) -> int:
-    kind = value.type
-    return nominal(kind.bytes) if isinstance(kind, TensorType) else 0
+    return _sizes(value.type)[1]
+
+
+@lru_cache(maxsize=4096)
+def _sizes(kind: Type) -> tuple[int, int]:
+    """The elements and the bytes of a type."""
+    if not isinstance(kind, TensorType):
+        return 0, 0
+    return prod(map(nominal, kind.shape)), nominal(kind.bytes)
 
 
 def flops(op: Op) -> float:

@@ -67,9 +67,6 @@ class HostOp(StatefulOp):
     """
 
     level = "any"
-
-    differentiable = False
-
     differentiable = False
 
     def host_call(self) -> tuple[str, dict[str, Any]]:

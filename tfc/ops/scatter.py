@@ -36,6 +36,7 @@ class Scatter(GraphOp):
         "min": np.minimum,
     }
     hero = "scan"
+    may_fail = True
     x: Value = operand()
     indices: Value = operand()
     updates: Value = operand()

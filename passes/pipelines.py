@@ -80,6 +80,16 @@ O3 = (
 
 LEVELS = (O0, O1, O2, O3)
 
+DEVICES = (
+    "prune",  # first: what never runs needs no device
+    "functionalize",  # a loop lies on one device, as one op
+    "gradients",  # their ops are placed like others
+    "constant-branches",  # a branch that is not taken weighs nothing
+    "placement",  # before ops are fused and rewritten: what they say of devices is still theirs
+    "partition",  # from here on each function is one device's, and is optimised by itself
+)
+"""Before a level, for several devices."""
+
 GIVEN = (
     "prune",  # first: nobody needs to look at what never runs
     "functionalize",  # from here on branches and loops are regions
@@ -108,6 +118,7 @@ KERNELS = (
 
 PIPELINES: dict[str, tuple[str, ...]] = {
     "clean": CLEAN,
+    "devices": DEVICES,
     "O0": O0,
     "O1": O1,
     "O2": O2,

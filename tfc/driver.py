@@ -11,7 +11,7 @@ import importlib
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,9 @@ class Options:
     opt_level: int = 3
     dims: Mapping[str, str] = field(default_factory=dict[str, str])
     strict: bool = False
+    devices: tuple[str, ...] = ()
+    compress: str = ""
+    cost: str = ""
 
 
 def compile(
@@ -62,6 +65,9 @@ def compile(
     dims: Mapping[str, int | str] | None = None,
     emit: str = "bundle",
     strict: bool = False,
+    devices: Sequence[str] = (),
+    compress: str = "",
+    cost: str | Path = "",
     progress: Progress | None = None,
 ) -> Summary:
     """Compiles a `.tfc` or `.onnx` file or a module to a file.
@@ -69,7 +75,10 @@ def compile(
     target: named levels of processors (`tfc.targets`); several go into one bundle. dims: a size or
     bounds ("1..512") for symbolic dimensions, by the model's own name or the symbol. emit: where to
     stop; for `graph` and `tile` the constants go to a safetensors file beside the output. strict:
-    refuse reads and writes of one variable that no data or control edge orders.
+    refuse reads and writes of one variable that no data or control edge orders. devices: names such
+    as "cpu:0" over which the ops are spread, each a thread of its own at the call; compress: "bf16"
+    sends 32-bit floats between them as 16; cost: a profile of `tfc bench --profile-out` by which
+    they are spread.
 
     Raises TfcError for a mistake in the source or the options, UnsupportedError for what cannot be
     compiled.
@@ -80,8 +89,29 @@ def compile(
         raise TfcError(f"cannot emit {emit!r}", hint=f"one of {', '.join(EMIT)}")
     names = (target,) if isinstance(target, str) else tuple(target)
     sizes = {k: str(v) for k, v in (dims or {}).items()}
-    options = Options(names, opt_level, sizes, strict)
+    spread = tuple(devices), compress, str(cost)
+    options = Options(names, opt_level, sizes, strict, *spread)
     return _Compilation(source, Path(output), options, progress or _silent).run(emit)
+
+
+def check_devices(options: Options) -> None:
+    """Refuses devices that no bundle has code for, and options that need devices."""
+    from tfc.ir.devices import parse_devices
+
+    devices = parse_devices(options.devices)
+    wrong = [d for d in devices if d.kind != "cpu"]
+    if wrong:
+        raise UnsupportedError(
+            f"cannot compile for {wrong[0]}: bundles hold no code for GPUs yet",
+            hint="`--emit graph` shows what would run where",
+        )
+    if len({(d.job, d.replica, d.task) for d in devices}) > 1:
+        raise UnsupportedError(
+            "cannot compile for devices of several machines: a bundle's channels lie in one process",
+            hint="`--emit graph` shows what would run where",
+        )
+    if (options.compress or options.cost) and not devices:
+        raise TfcError("there is nothing to spread", hint="name devices, such as cpu:0,cpu:1")
 
 
 def _silent(step: str, done: int, total: int) -> None:
@@ -160,6 +190,8 @@ class _Compilation:
                 f"cannot emit {emit!r} for {names}: bundles hold no code for GPUs yet",
                 hint=f"one GPU, and one of {', '.join(EMIT_GPU)}",
             )
+        if emit != "graph":
+            check_devices(self.options)
         if emit == "triton" and not self.gpu:
             raise TfcError(f"Triton code is for GPUs, not for {names}", hint="--target sm_90, say")
 
@@ -186,9 +218,35 @@ class _Compilation:
         passes: list[Pass] = []
         if self.options.dims:
             passes.append(BindDims(tuple(f"{k}:{v}" for k, v in self.options.dims.items())))
+        passes += self._device_passes()
         lowered = any(op.name in ("fusion", "launch") for op in module.walk())
         pipeline = GIVEN if lowered else LEVELS[self.options.opt_level]
         self._run([*passes, *(p for e in pipeline for p in parse_pipeline(e))], module, None)
+
+    def _device_passes(self) -> list[Pass]:
+        """What spreads a module over several devices, if it is to be."""
+        from tfc.passes.graph.partition import Partition
+        from tfc.passes.graph.placement import Placement
+        from tfc.passes.pipeline_text import parse_pipeline
+        from tfc.passes.pipelines import DEVICES
+
+        options = self.options
+        if not options.devices:
+            return []
+        chosen: dict[str, Pass] = {
+            "placement": Placement(options.devices, options.cost),
+            "partition": Partition(options.compress),
+        }
+        return [chosen.get(p.name, p) for e in DEVICES for p in parse_pipeline(e)]
+
+    def _device_names(self) -> list[str]:
+        """Those passes as text, without the path of the profile."""
+        from tfc.passes.graph.placement import Placement
+
+        named = [
+            replace(p, cost="") if isinstance(p, Placement) else p for p in self._device_passes()
+        ]
+        return list(map(str, named))
 
     def _to_kernels(self, module: Module, target: Target) -> Module:
         from tfc.passes.pipeline_text import parse_pipeline
@@ -286,7 +344,7 @@ class _Compilation:
         from tfc.passes.pipelines import KERNELS, LEVELS
 
         entries: dict[str, Any] = {
-            "pipeline": [*LEVELS[self.options.opt_level], *KERNELS],
+            "pipeline": [*self._device_names(), *LEVELS[self.options.opt_level], *KERNELS],
             "opt_level": self.options.opt_level,
             "dims": dict(self.options.dims),
             "tools": tool_versions(),

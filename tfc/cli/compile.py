@@ -61,6 +61,19 @@ SUFFIXES = {
     help="Where to stop.",
 )
 @click.option("--strict", is_flag=True, help="Refuse ops on one variable that nothing orders.")
+@click.option(
+    "--devices",
+    metavar="cpu:0,cpu:1",
+    help="Spread the ops over devices, each with a thread of its own.",
+)
+@click.option(
+    "--compress",
+    type=click.Choice(["bf16"]),
+    help="What 32-bit floats become on their way between devices.",
+)
+@click.option(
+    "--cost", metavar="FILE", help="Spread by what `tfc bench --profile-out FILE` measured."
+)
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no summary.")
 def command(
     source: str,
@@ -70,6 +83,9 @@ def command(
     dim: tuple[str, ...],
     emit: str,
     strict: bool,
+    devices: str | None,
+    compress: str | None,
+    cost: str | None,
     quiet: bool,
 ) -> None:
     """Compile MODEL, an ONNX file or a .tfc text of the graph or the tile level."""
@@ -88,6 +104,9 @@ def command(
             dims=dims,
             emit=emit,
             strict=strict,
+            devices=[d.strip() for d in devices.split(",")] if devices else (),
+            compress=compress or "",
+            cost=cost or "",
             progress=shown,
         )
     if not quiet:

@@ -20,7 +20,7 @@ from .errors import BundleError, InputError, RunError
 from .host import Context
 from .host_calls import HostCalls, HostRecord
 from .index import FunctionInfo, TensorInfo
-from .native import Native
+from .native import Native, executor
 from .state import State
 from .tensors import (
     Array,
@@ -57,6 +57,12 @@ class Memory:
         self._table = (abi.Variable * max(1, len(rows)))(*rows)
         self.table_address = ctypes.addressof(self._table)
         self._scratch: list[Scratch] = []
+
+    def executor_in(self, context: Context | None) -> int:
+        """The executor of a call: a partition of another call keeps to its own thread."""
+        if context is None or context.channels is None or self.native is None:
+            return self.executor
+        return executor(self.native, 1)
 
     def take_scratch(self, size: int) -> Scratch:
         """Memory of at least `size` bytes that nobody else uses until `give_back`."""
@@ -255,7 +261,7 @@ class Function:
         scratch = self._take_scratch(plan)
         call = frame.call
         call.weights, call.scratch = memory.weights_address, scratch.address
-        call.executor, call.kernel_ticks = memory.executor, ticks or None
+        call.executor, call.kernel_ticks = memory.executor_in(context), ticks or None
         function = native.addresses[self._number]
         if frame.host is not None:
             frame.host.context = self._context(context)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +38,7 @@ class _Partitions:
         self.parts = parts
         self.channels = channels
         self.lock = context.state.lock
+        self.guard = nullcontext() if context.state.is_empty else self.lock
         cancelled = _Linked(context.cancelled)
         self.context = replace(context, channels=channels, cancelled=cancelled)
         self.outputs: list[list[Array]] = [[] for _ in parts]
@@ -44,7 +46,7 @@ class _Partitions:
 
     def run(self) -> list[Array]:
         """All outputs; the first partition runs on the thread of the caller."""
-        with self.lock.lent() as caller:
+        with self.guard, self.lock.lent() as caller:
             threads = [
                 threading.Thread(
                     target=self.part, args=(number, caller), name=f"tfc-partition-{number}"

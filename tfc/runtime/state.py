@@ -95,6 +95,11 @@ class State:
             held = self._variables.items()
             return {n: a.copy() if self._assigned[n][0] else None for n, a in held}
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is declared, so that calls share nothing."""
+        return not self._variables and not self._makers
+
     def type_of(self, name: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
         """The element type and shape of a variable that is declared."""
         held = self._variables[name]

@@ -130,7 +130,7 @@ class _Rooms:
         owner = written.owner
         at = owner if isinstance(owner, Op) else owner.first
         assert at is not None, "a region has a terminator"
-        beside = owner.results[: written.index] if isinstance(owner, Op) else owner.args
+        beside = (owner.results if isinstance(owner, Op) else owner.args)[: written.index]
         beside = [v for v in beside if isinstance(owner, Block) or self.webs.is_written(v)]
         return tuple(
             v

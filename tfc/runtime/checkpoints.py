@@ -223,7 +223,7 @@ def save_op(
 ) -> list[Array]:
     """Writes a checkpoint of the step that the operand says."""
     held = snapshot(context.state, attributes["of"], int(arrays[0]))
-    folder = root(context.state, "save")
+    folder = root(context.state.folder, "save")
     save(folder, attributes["path"], held, attributes["keep"])
     return []
 
@@ -237,7 +237,7 @@ def restore_op(
 ) -> list[Array]:
     """Restores the newest whole checkpoint and gives its step; `otherwise` where there is none."""
     path = attributes["path"]
-    found = newest(root(context.state, "restore"), path)
+    found = newest(root(context.state.folder, "restore"), path)
     if found is None:
         if attributes["otherwise"] is None:
             raise StateError(f"there is no checkpoint {path!r}")

@@ -7,16 +7,15 @@ import os
 import stat
 
 from .errors import StateError
-from .state import State
 
 MOST_FILES = 100_000
 
 
-def root(state: State, what: str) -> str:
-    """The folder of the state; StateError where the caller gave none."""
-    if state.folder is None:
+def root(folder: str | None, what: str) -> str:
+    """The folder of a state, without links; StateError where the caller gave none."""
+    if folder is None:
         raise StateError(f"{what} needs a folder, and none was given for files")
-    return os.path.realpath(state.folder)
+    return os.path.realpath(folder)
 
 
 def check_relative(path: str, what: str) -> None:

@@ -45,7 +45,7 @@ class Files:
     def __init__(self, info: ResourceInfo, state: State, opener: Opener) -> None:
         self._info = info
         self._what = f"the reader {info.name!r}"
-        self._state = state
+        self._folder = state.folder  # not the state, which a thread would keep alive
         self._open = opener
         self._patterns = info.texts("files")
         self._epochs = info.number("epochs", 0, 1 << 31, 1)
@@ -58,7 +58,7 @@ class Files:
     def names(self) -> list[tuple[str, ...]]:
         """The files that go together, one for each pattern."""
         if self._names is None:
-            folder = root(self._state, self._what)
+            folder = root(self._folder, self._what)
             found = [matching(folder, pattern, self._what) for pattern in self._patterns]
             counts = [len(names) for names in found]
             if len(set(counts)) > 1:
@@ -69,7 +69,7 @@ class Files:
 
     def elements(self, position: Position) -> Iterator[tuple[Element, Position]]:
         epoch, file, place = position or (0, 0, 0)
-        names, folder = self.names(), root(self._state, self._what)
+        names, folder = self.names(), root(self._folder, self._what)
         while not self._epochs or epoch < self._epochs:
             found = file > 0 or place > 0
             while file < len(names):

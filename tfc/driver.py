@@ -107,7 +107,7 @@ def check_devices(options: Options) -> None:
         )
     if len({(d.job, d.replica, d.task) for d in devices}) > 1:
         raise UnsupportedError(
-            "cannot compile for devices of several machines: a bundle's channels lie in one process",
+            "cannot compile for devices of several machines: a bundle has channels in one process",
             hint="`--emit graph` shows what would run where",
         )
     if (options.compress or options.cost) and not devices:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import tfc
+from tests.runtime.test_state import COUNTER, QUEUE
 from tfc.bundle import header_text
 from tfc.bundle_link import zig_binary
 
@@ -84,11 +85,11 @@ def check_printed(text: str, path: Path) -> None:
         np.testing.assert_allclose(numbers, array.reshape(-1)[:8], rtol=1e-4)
 
 
-def example(folder: Path, *command: str) -> Path:
+def example(folder: Path, *command: str, source: Path = EXAMPLE) -> Path:
     (folder / "tfc.h").write_text(header_text())
-    shutil.copy(EXAMPLE, folder)
-    program = folder / "example"
-    subprocess.run([*command, "-O1", "example.c", "-o", str(program)], check=True, cwd=folder)
+    shutil.copy(source, folder)
+    program = folder / source.stem
+    subprocess.run([*command, "-O1", source.name, "-o", str(program)], check=True, cwd=folder)
     return program
 
 
@@ -110,6 +111,33 @@ def test_valgrind_finds_nothing(tmp_path: Path) -> None:
     done = subprocess.run([*check, program, path, str(SIZE)], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     check_printed(done.stdout, path)
+
+
+STATE_CHECK = Path(__file__).parent / "runtime" / "state_check.c"
+VALGRIND = ["valgrind", "-q", "--leak-check=full", "--show-leak-kinds=all", "--error-exitcode=9"]
+
+
+@pytest.mark.skipif(
+    not shutil.which("cc") or not shutil.which("valgrind"), reason="needs cc and valgrind"
+)
+def test_state_from_c(tmp_path: Path) -> None:
+    """Variables, host ops and their refusal, and the example with several functions."""
+    for name, text in (("counter", COUNTER), ("queue", QUEUE)):
+        (tmp_path / f"{name}.tfc").write_text(text)
+        tfc.compile(tmp_path / f"{name}.tfc", tmp_path / f"{name}.tfb", target="x86-64-v3")
+    flags = ("-g", "-std=gnu99", "-Wall", "-Wextra", "-Werror")
+    program = example(tmp_path, "cc", *flags, source=STATE_CHECK)
+    command = [program, tmp_path / "counter.tfb", tmp_path / "queue.tfb"]
+    done = subprocess.run([*VALGRIND, *command], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0 failures\n", "")
+    program = example(tmp_path, "cc", *flags)
+    names = ["init", "step", "step", "peek"]
+    command = [*VALGRIND, program, tmp_path / "counter.tfb", "1", *names]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = ["y: f32[4] 0 0.01 0.02 0.03", "y: f32[4] 0 0.02 0.04 0.06", "n: i64[] 1"]
+    lines += ["y: f32[4] 0 0.03 0.06 0.09", "n: i64[] 2", "y: f32[4] 0 0.03 0.06 0.09"]
+    assert done.stdout.splitlines() == lines
 
 
 QEMU, SYSROOT = shutil.which("qemu-aarch64"), Path("/usr/aarch64-linux-gnu")

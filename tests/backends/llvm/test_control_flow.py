@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import tfc
+import tfc.ops
+import tfc.tile.ops
 from tests.backends.llvm.lowered import HEAD, module_text
 from tests.passes.stateful import generate
 from tfc.interpret import interpret, state_of

@@ -50,6 +50,10 @@ def _optimised(text: str, target: Target, opt_level: int) -> tuple[Any, Any]:
     module.verify()
     machine = _machine(target, opt_level)
     options = llvm.create_pipeline_tuning_options(opt_level)
+    if opt_level == 0:  # instruction selection stops at some operations on constants
+        constants = llvm.create_new_module_pass_manager()
+        constants.add_sccp_pass()
+        constants.run(module, llvm.create_pass_builder(machine, options))
     # Vectors and unrolling are chosen by the lowering.
     options.loop_vectorization = False
     options.slp_vectorization = False

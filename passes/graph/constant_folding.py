@@ -9,6 +9,7 @@ import numpy as np
 
 from tfc.ir.builder import Builder
 from tfc.ir.core import Block, Effect, Module, Op, SymbolRef, Value
+from tfc.ir.errors import TfcError
 from tfc.ir.expr import Expr
 from tfc.ir.weights import INLINE_BYTES, Dense, Weights
 from tfc.ops.base import Array, GraphOp, View, is_float_array
@@ -85,9 +86,16 @@ class _Folder:
         return True
 
     def fold(self, op: GraphOp) -> bool:
-        arrays = self.compute(op)
+        try:
+            arrays = self.compute(op)
+        except TfcError as error:  # an index out of range, say: it is so only if the op runs
+            self.context.remark("fold", op, f"it fails: {error.message}")
+            return False
         if not isinstance(op, View) and any(map(_has_nan, arrays)):
             self.context.remark("fold", op, "it computes a NaN, whose sign may differ")
+            return False
+        if self.divides_by_zero(op):
+            self.context.remark("fold", op, "it divides by zero, which is left for the run")
             return False
         if not self.context.allow("fold"):
             return False
@@ -102,6 +110,13 @@ class _Folder:
                 made.add_after(earlier)
         op.replace(values)
         return True
+
+    def divides_by_zero(self, op: GraphOp) -> bool:
+        """Whether integers are divided by a zero: what that gives is the processor's matter."""
+        if op.name not in ("div", "mod", "fmod"):
+            return False
+        divisor = self.array(op.inputs[1])
+        return not is_float_array(divisor) and not divisor.all()
 
     def compute(self, op: GraphOp) -> list[Array]:
         operands = [None if v is None else self.array(v) for v in op.operands]

@@ -251,11 +251,12 @@ class _Grouping:
         for group in reversed(list(dict.fromkeys(self.group.values()))):
             if group.kind != "map" or not group.ops or group.alone:
                 continue
-            costly = _is_heavy(group) and not _is_read_once(group)
-            if costly or all(isinstance(op, View) for op in group.ops):
+            if all(isinstance(op, View) for op in group.ops):
                 continue
             target = self._only_reader(group)
-            if target is None or not self.context.allow("fuse-prologue"):
+            if target is None or _is_costly(group, target):
+                continue
+            if not self.context.allow("fuse-prologue"):
                 continue
             for op in group.ops:
                 self.group[op] = target
@@ -263,15 +264,21 @@ class _Grouping:
             group.ops = []
 
     def _only_reader(self, group: Group) -> Group | None:
-        """The group that alone reads a single value of another, and has room for it."""
+        """The group that alone reads a single value of another, and has room for it.
+
+        Values that the block gives too become outputs of the reader, where that has their shape.
+        """
         values = [v for o in group.ops for v in o.results]
         outputs = [v for v in values if any(u not in group.ops for u in v.users)]
         users = [u for v in outputs for u in v.users if u not in group.ops]
-        readers = list(dict.fromkeys(self.group.get(u) for u in users))
-        if len(outputs) != 1 or len(readers) != 1 or _is_indexed(group, users):
+        readers = list(dict.fromkeys(self.group.get(u) for u in users if not u.terminator))
+        if len(readers) != 1 or _is_indexed(group, users):
             return None
         (reader,) = readers
         if reader is None or reader.alone or reader.kind not in TAKE_PROLOGUES:
+            return None
+        single = len(outputs) == 1 and not any(u.terminator for u in users)
+        if not single and not _is_side_by_side(group, reader):
             return None
         return reader if len(reader.ops) + len(group.ops) <= self.largest else None
 
@@ -287,6 +294,20 @@ def _is_groupable(op: Op) -> bool:
 
 def _is_heavy(group: Group) -> bool:
     return any(getattr(op, "function", "") in HEAVY for op in group.ops)
+
+
+def _is_costly(group: Group, reader: Group) -> bool:
+    """Whether a group is costly, and the reader might compute its elements more than once."""
+    return _is_heavy(group) and not _is_read_once(group) and not _is_side_by_side(group, reader)
+
+
+def _is_side_by_side(group: Group, reader: Group) -> bool:
+    """Whether both compute each element by itself, at the same place."""
+    if group.kind != "map" or reader.kind != "map":
+        return False
+    types = [v.tensor for o in (*group.ops, *reader.ops) for v in o.results]
+    plain = all(isinstance(o, Elementwise) for o in (*group.ops, *reader.ops))
+    return plain and all((t.shape, t.layout) == (types[0].shape, types[0].layout) for t in types)
 
 
 def _is_read_once(group: Group) -> bool:

@@ -12,9 +12,8 @@ import click
 
 from tfc.cli.bundles import (
     BUNDLE,
-    bundle_inputs,
     bundle_options,
-    choose_function,
+    choose_steps,
     open_bundle,
     sizes_text,
 )
@@ -56,14 +55,17 @@ def command(
 ) -> None:
     """Measure BUNDLE: median, 90th percentile and minimum of a run, throughput, peak memory.
 
-    Inputs that are not given are random; dimensions that are not given are 1.
+    Inputs that are not given are random; dimensions that are not given are 1. Of several functions
+    the last is measured, and the others run once before, so that it finds its variables.
     """
     started = time.perf_counter()
     opened = open_bundle(bundle, options)
     load_seconds = time.perf_counter() - started
     with opened:
-        function = choose_function(opened, options["function"])
-        inputs = bundle_inputs(function, options, USUAL_SIZE)
+        *before, last = choose_steps(opened, options, USUAL_SIZE)
+        function, inputs = last.function, last.inputs
+        for step in before:
+            step.run()
         first = _timed(function, inputs)
         for _ in range(warmup):
             function.run(inputs)

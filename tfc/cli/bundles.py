@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -36,7 +37,14 @@ OPTIONS = (
     ),
     click.option("--dim", multiple=True, metavar="NAME=N", help="A size, for random inputs."),
     click.option("--seed", default=0, show_default=True, help="Of random inputs."),
-    click.option("--function", metavar="NAME", help="The function to run. [default: main]"),
+    click.option(
+        "--function",
+        "functions",
+        multiple=True,
+        metavar="NAME",
+        help="The function to run. [default: main] Given several times, they run in turn on the "
+        "same variables, and the last one counts.",
+    ),
     click.option("--threads", type=click.IntRange(1), metavar="N", help="[default: all cores]"),
     click.option("--target", metavar="NAME", help="The code to use. [default: the best here]"),
 )
@@ -56,9 +64,34 @@ def open_bundle(path: str, options: Mapping[str, Any]) -> Bundle:
     return load(path, threads=options["threads"], target=options["target"])
 
 
-def choose_function(bundle: Bundle, name: str | None) -> Function:
-    if name is None:
-        return bundle.main
+@dataclass(frozen=True)
+class Step:
+    """A function that is to be run, and its inputs."""
+
+    function: Function
+    inputs: dict[str, np.ndarray[Any, Any]]
+
+    def run(self) -> dict[str, np.ndarray[Any, Any]]:
+        return self.function.run(self.inputs)
+
+
+def choose_steps(
+    bundle: Bundle, options: Mapping[str, Any], usual_size: int | None = None
+) -> list[Step]:
+    """The functions to run, with the inputs that the options describe; others are random.
+
+    `usual_size` is what sizes are taken for that no `--dim` gives; without it they must be given.
+    """
+    functions = [_function(bundle, name) for name in options["functions"]] or [bundle.main]
+    known = [t.name for f in functions for t in f.inputs]
+    for value in options["values"]:
+        if not any(value.startswith(f"{name}=") for name in known):
+            signatures = "; ".join(f.signature() for f in functions)
+            raise TfcError(f"--input {value}: expected NAME=VALUE", hint=signatures)
+    return [Step(f, _inputs(f, options, usual_size)) for f in functions]
+
+
+def _function(bundle: Bundle, name: str) -> Function:
     if name not in bundle.functions:
         raise TfcError(
             f"there is no function {name!r}", hint=f"it has {', '.join(bundle.functions)}"
@@ -66,16 +99,13 @@ def choose_function(bundle: Bundle, name: str | None) -> Function:
     return bundle.functions[name]
 
 
-def bundle_inputs(
-    function: Function, options: Mapping[str, Any], usual_size: int | None = None
+def _inputs(
+    function: Function, options: Mapping[str, Any], usual_size: int | None
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """The inputs that the options describe; those that they do not are random.
-
-    `usual_size` is what sizes are taken for that no `--dim` gives; without it they must be given.
-    """
     from tfc.runtime.main import read_inputs
 
-    given = list(options["values"])
+    names = [f"{t.name}=" for t in function.inputs]
+    given = [v for v in options["values"] if v.startswith(tuple(names))]
     given += _from_folder(function, options["folder"])
     sizes = {k: n for k, n in dimensions(options["dim"]).items() if isinstance(n, int)}
     for symbol in function.symbols if usual_size is not None else ():

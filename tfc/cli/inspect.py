@@ -46,11 +46,13 @@ def _lines(opened: Bundle, sizes: Mapping[str, int], kernels: bool) -> Iterator[
         yield ""
         yield function.signature()
         yield from _symbols(function)
+        yield from _effects(function)
         detail: dict[str, Any] = manifest.get("functions_detail", {}).get(function.name, {})
         yield from _plan(function, detail, sizes)
         yield from layout_changes(detail)
         if kernels:
             yield from _launches(detail)
+    yield from _variables(opened)
     yield ""
     rows = [(t.name, ", ".join(t.requires) or "nothing special") for t in opened.targets]
     yield table(("target", "needs"), rows)
@@ -64,6 +66,25 @@ def _symbols(function: Function) -> Iterator[str]:
         high = "" if symbol.maximum is None else symbol.maximum
         short = f" ({symbol.symbol} in the IR)" if symbol.symbol != symbol.name else ""
         yield f"  {symbol.name}{short}: {symbol.minimum}..{high}"
+
+
+def _effects(function: Function) -> Iterator[str]:
+    if function.info.stateful:
+        yield "  reads or writes variables"
+    if function.info.host_ops:
+        yield f"  {function.info.host_ops} ops run in the loader"
+
+
+def _variables(opened: Bundle) -> Iterator[str]:
+    """The variables, and how large they are."""
+    if not opened.variables:
+        return
+    state = opened.state
+    rows = [
+        (f"@{v.name}", str(v).partition(": ")[2], state.nbytes(v.name)) for v in opened.variables
+    ]
+    yield ""
+    yield table(("variable", "type", "bytes"), rows)
 
 
 def _plan(function: Function, detail: Mapping[str, Any], sizes: Mapping[str, int]) -> Iterator[str]:

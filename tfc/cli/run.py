@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tfc.cli.bundles import BUNDLE, bundle_inputs, bundle_options, choose_function, open_bundle
+from tfc.cli.bundles import BUNDLE, bundle_options, choose_steps, open_bundle
 
 
 @click.command(
@@ -17,12 +17,16 @@ from tfc.cli.bundles import BUNDLE, bundle_inputs, bundle_options, choose_functi
 @bundle_options
 @click.option("--output-dir", metavar="DIR", help="Write each output to DIR/NAME.npy.")
 def command(bundle: str, output_dir: str | None, **options: Any) -> None:
-    """Run a function of BUNDLE, and print its outputs."""
+    """Run a function of BUNDLE, and print its outputs.
+
+    Functions that use variables need those that assign them first: --function init --function
+    train_step.
+    """
     from tfc.runtime.main import print_outputs, save_outputs
 
     with open_bundle(bundle, options) as opened:
-        function = choose_function(opened, options["function"])
-        outputs = function.run(bundle_inputs(function, options))
+        steps = choose_steps(opened, options)
+        outputs = [step.run() for step in steps][-1]
         if output_dir:
             save_outputs(outputs, output_dir)
-        print_outputs(function.outputs, outputs)
+        print_outputs(steps[-1].function.outputs, outputs)

@@ -11,9 +11,9 @@ import click
 
 from tfc.cli.bundles import (
     BUNDLE,
-    bundle_inputs,
+    Step,
     bundle_options,
-    choose_function,
+    choose_steps,
     open_bundle,
     sizes_text,
 )
@@ -57,7 +57,9 @@ def command(
 ) -> None:
     """Check every byte of BUNDLE by its hash, then compare outputs; exit 1 if they differ.
 
-    Inputs that are not given are random; dimensions that are not given are 3.
+    Inputs that are not given are random; dimensions that are not given are 3. Of several functions,
+    which run in turn on the same variables, the outputs of the last are compared, and the variables
+    where the reference has them.
     """
     from tfc.runtime import load
 
@@ -66,12 +68,26 @@ def command(
     if against is None:
         return
     with open_bundle(bundle, options) as opened:
-        function = choose_function(opened, options["function"])
-        inputs = bundle_inputs(function, options, USUAL_SIZE)
-        expected = _reference(opened, bundle, against, source)(function.name, inputs)
-        rows = [_row(t.name, function.run(inputs), expected, tolerance) for t in function.outputs]
-    click.echo(f"against {against}, {sizes_text(inputs)}")
-    _report(rows, tolerance)
+        steps = choose_steps(opened, options, USUAL_SIZE)
+        reference = _reference(opened, bundle, against, source)
+        compared = [
+            _compared(opened, step, reference(step.function.name, step.inputs), tolerance)
+            for step in steps
+        ]
+    click.echo(f"against {against}, {sizes_text(steps[-1].inputs)}")
+    _report(compared[-1], tolerance)
+
+
+def _compared(
+    opened: Bundle, step: Step, expected: Arrays, tolerance: float
+) -> list[tuple[Any, ...]]:
+    """Runs a function; a row for each output, and for each variable that the reference has."""
+    outputs = step.run()
+    held = opened.state.variables
+    found = {f"@{name}": array for name, array in held.items() if array is not None}
+    names = [t.name for t in step.function.outputs]
+    names += [name for name in expected if name.startswith("@")]
+    return [_row(name, {**outputs, **found}, expected, tolerance) for name in names]
 
 
 def _report(rows: Sequence[tuple[Any, ...]], tolerance: float) -> None:
@@ -113,10 +129,17 @@ def _source_beside(opened: Bundle, bundle: Path) -> str:
 
 def _interpreter(source: str) -> Callable[[str, Arrays], Arrays]:
     from tfc.cli.sources import read_module
-    from tfc.interpret import interpret
+    from tfc.interpret import interpret, state_of
 
     module = read_module(source)
-    return lambda name, inputs: interpret(module, inputs, name)
+    state = state_of(module)
+
+    def run(name: str, inputs: Arrays) -> Arrays:
+        outputs = interpret(module, inputs, name, state=state)
+        left = {f"@{n}": a for n, a in state.variables.items() if a is not None}
+        return {**outputs, **left}
+
+    return run
 
 
 def _onnx_runtime(model: str) -> Callable[[str, Arrays], Arrays]:
@@ -150,6 +173,8 @@ def _row(name: str, outputs: Arrays, expected: Arrays, tolerance: float) -> tupl
         raise TfcError(
             f"the reference has no output {name!r}", hint=f"it has {', '.join(expected)}"
         )
+    if name not in outputs:
+        return name, "", "", "", "", "", "is not assigned"
     got, want = outputs[name], np.asarray(expected[name])
     kind = f"{want.dtype}{list(want.shape)}"
     if got.shape != want.shape or got.dtype.itemsize != want.dtype.itemsize:

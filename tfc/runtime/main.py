@@ -43,9 +43,13 @@ def main(path: str, arguments: Sequence[str] | None = None) -> int:
     options = _parser(path).parse_args(arguments)
     try:
         with load(path, threads=options.threads, target=options.target) as bundle:
-            function = _function(bundle.functions, options.function) or bundle.main
-            inputs = read_inputs(function, options.input, _dimensions(options.dim), options.seed)
-            outputs = function.run(inputs)
+            functions = [_function(bundle.functions, name) for name in options.function]
+            functions = functions or [bundle.main]
+            inputs = _inputs_of_all(
+                functions, options.input, _dimensions(options.dim), options.seed
+            )
+            results = [f.run(given) for f, given in zip(functions, inputs, strict=True)]
+            function, outputs = functions[-1], results[-1]
             if options.output_dir:
                 save_outputs(outputs, options.output_dir)
             print_outputs(function.outputs, outputs)
@@ -73,7 +77,13 @@ def _parser(path: str) -> argparse.ArgumentParser:
     add("--dim", action="append", default=[], metavar="NAME=N", help="a size, for random inputs")
     add("--seed", type=int, default=0, help="of random inputs (default 0)")
     add("--output-dir", metavar="DIR", help="write each output to DIR/NAME.npy")
-    add("--function", metavar="NAME", help="the function to run (default main)")
+    add(
+        "--function",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="the function to run (default main); several run in turn on the same variables",
+    )
     add("--threads", type=_positive, metavar="N", help="default: all that the process may use")
     add("--target", metavar="NAME", help="the code to use (default: the best that runs here)")
     return parser
@@ -85,10 +95,27 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _function(functions: Mapping[str, Function], name: str | None) -> Function | None:
-    if name is not None and name not in functions:
+def _function(functions: Mapping[str, Function], name: str) -> Function:
+    if name not in functions:
         raise InputError(f"there is no function {name!r}; the bundle has {', '.join(functions)}")
-    return functions[name] if name is not None else None
+    return functions[name]
+
+
+def _inputs_of_all(
+    functions: Sequence[Function], options: Sequence[str], dims: Mapping[str, int], seed: int
+) -> list[dict[str, Array]]:
+    """The inputs of functions that run in turn; an option is for each that has such an input."""
+    if len(functions) == 1:
+        return [read_inputs(functions[0], options, dims, seed)]
+    for option in options:
+        if not any(_is_for(f, option) for f in functions):
+            raise InputError(f"--input {option}: no function that runs has such an input")
+    mine = [[o for o in options if _is_for(f, o)] for f in functions]
+    return [read_inputs(f, o, dims, seed) for f, o in zip(functions, mine, strict=True)]
+
+
+def _is_for(function: Function, option: str) -> bool:
+    return any(option.startswith(f"{t.name}=") for t in function.inputs)
 
 
 def _dimensions(options: Sequence[str]) -> dict[str, int]:

@@ -105,6 +105,10 @@ class State:
         held = self._variables[name]
         return held.dtype, held.shape
 
+    def nbytes(self, name: str) -> int:
+        """The bytes of a variable that is declared."""
+        return self._variables[name].nbytes
+
     def is_assigned(self, name: str) -> bool:
         """Whether a variable, which is declared, has a value."""
         return bool(self._assigned[name][0])

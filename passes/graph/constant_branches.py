@@ -15,7 +15,7 @@ from tfc.ops.control import If
 from tfc.ops.loops import Scan, While
 from tfc.ops.view import Reshape
 from tfc.passes.base import Pass, PassContext, changes, register
-from tfc.passes.graph.inlining import can_inline, inline
+from tfc.passes.graph.inlining import inline, stays_needed
 from tfc.passes.graph.known import splat
 
 
@@ -60,7 +60,7 @@ def _run_block(block: Block, context: PassContext) -> bool:
     op = block.first
     while op is not None:
         following, rule = op.next, _rule(op)
-        if rule and can_inline(op) and context.allow(rule):
+        if rule and stays_needed(op) and context.allow(rule):
             op = _replace(op) or following  # what was inside may be known too
             changed = True
             continue

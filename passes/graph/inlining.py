@@ -7,7 +7,7 @@ from tfc.ir.effects import is_pure, waits_of
 from tfc.ops.constant import Constant
 
 
-def can_inline(op: Op) -> bool:
+def stays_needed(op: Op) -> bool:
     """Whether its effects are sure to stay needed: the end of its block waits for the op itself.
 
     After `prune` this holds of all that has effects.
@@ -18,7 +18,7 @@ def can_inline(op: Op) -> bool:
 
 
 def inline(op: Op, region: Block, arguments: list[Value], results: list[Value]) -> Op | None:
-    """Replaces an op that `can_inline` by the ops of a region; gives the first of them.
+    """Replaces an op whose effects stay needed by the ops of a region; gives the first of them.
 
     The region gets `arguments`; the results become `results`. What ran before the op runs before
     the ops of the region, and what ran after it after all that the region's end waited for.

@@ -98,11 +98,11 @@ class GraphOp(Op):
     """An op of the graph level. The numpy `reference` is its meaning.
 
     `exact`: the reference's bits are the same on every machine, so that it may fold constants.
-    `commutative`: the first two operands may change places. `hero`: the kind of kernel that is
-    built around the op by its `lower`; empty for one that is evaluated inside of others by its
-    `pull`, or not at all. `differentiable`: its results change smoothly with some operand, so that
-    it has a `gradient`; where it is false, no gradient passes through the op. `gradient_needs` says
-    what must happen to an op first that has none as it is.
+    `commutative`: the first two operands may change places. `may_fail`: on some data it is an
+    error. `hero`: the kind of kernel that is built around the op by its `lower`; empty for one that
+    is evaluated inside of others by its `pull`, or not at all. `differentiable`: its results change
+    smoothly with some operand, so that it has a `gradient`; where it is false, no gradient passes
+    through the op. `gradient_needs` says what must happen to an op first that has none as it is.
     """
 
     exact: ClassVar[bool] = False
@@ -110,6 +110,7 @@ class GraphOp(Op):
     gradient_needs: ClassVar[str] = ""
     commutative: ClassVar[bool] = False
     hero: ClassVar[str] = ""
+    may_fail: ClassVar[bool] = False
 
     def reference(self, *arrays: Any, **_: Any) -> Any:
         """The result, or a tuple of the results, for the operands' arrays (None where absent).

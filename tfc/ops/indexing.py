@@ -35,6 +35,7 @@ class Indexing(GraphOp):
     """An op that reads `x` at `indices`."""
 
     exact = True
+    may_fail = True
     x: Value = operand()
     indices: Value = operand()
     output: Value = result()

@@ -14,6 +14,7 @@ from tfc.ops.dataflow import PrimitiveControl
 from tfc.ops.gradients import Gradients as GradientsOp
 from tfc.ops.gradients import expand, expand_all
 from tfc.passes.base import Pass, PassContext, changes, find_pass, register
+from tfc.passes.graph.recompute import recompute
 
 
 @register("gradients")
@@ -66,12 +67,16 @@ class Gradients(Pass):
             raise TfcError(
                 "gradients{}: the option `of` is missing", hint="write of=%loss, or no option"
             )
-        changed = changes(expand_all(f.body) for f in module.functions.values())
-        if self.recompute:
-            from tfc.passes.graph.recompute import Recompute
+        functions = list(module.functions.values())
+        return changes([bool(self.of), *(self._expand(f, context) for f in functions)])
 
-            changed |= Recompute().run(module, context)
-        return changed or bool(self.of)
+    def _expand(self, function: Function, context: PassContext) -> bool:
+        body = function.body
+        made = [op for op in body.walk() if isinstance(op, GradientsOp)]
+        extended = bool(self.of) and function.name == (self.into or self.function)
+        again = any(op.recompute for op in made) or (self.recompute and bool(made or extended))
+        changed = expand_all(body)
+        return changes([changed, again and recompute(body, context) > 0])
 
 
 def gradients(

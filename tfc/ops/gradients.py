@@ -23,7 +23,8 @@ class Gradients(GraphOp, name="gradients"):
 
     A gradient by a variable is that by the values that the ops before read of it. With `seeded`
     the second `of` operands are the gradients of the first ones; else those are ones. Where there
-    is no path the gradient is zeros.
+    is no path the gradient is zeros. `recompute` lets the compiler compute cheap values again where
+    the gradients need them, instead of keeping them (see the pass of that name).
 
     C1: there are `of` values, and as many gradients of theirs if `seeded`; all are floats.
     C2: the results have the types of the values, and then of the variables, that they are by.
@@ -48,6 +49,7 @@ class Gradients(GraphOp, name="gradients"):
     of: int = attribute("int", default=1)
     seeded: bool = attribute("bool", default=False)
     variables: tuple[str, ...] = attribute("strs", default=())
+    recompute: bool = attribute("bool", default=False)
     outputs: list[Value] = result(variadic=True)
 
     @property

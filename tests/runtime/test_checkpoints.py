@@ -165,7 +165,7 @@ def test_a_state_that_does_not_fit_is_left_as_it_was(tmp_path: Path) -> None:
 def test_paths_out_of_the_folder_are_refused(path: str, tmp_path: Path) -> None:
     inner = tmp_path / "inner"
     inner.mkdir()
-    with pytest.raises(StateError, match="folder|path"):
+    with pytest.raises(StateError, match=r"folder|path"):
         save(str(inner), path, snapshot(state_of(inner, 1.0), NAMES, 1), 1)
     assert os.listdir(inner) == []
 

@@ -88,20 +88,23 @@ class RandomOp(VariableOp, Composite):
     # ---- by other ops
 
     def decompose(self, b: Builder) -> list[Value]:
+        """Each element is made by itself, from its whole block, so that all is one kernel."""
         do = Calculus(b)
-        column, total = (self.count, 1), normal(as_expr(self.count) * self.per_block)
-        columns = [do.reshape(x, column) for x in self.composed(do, self._words(do))]
-        line = do.reshape(b.value(Concat(columns, 1)), (total,))
-        return [do.reshape(do.slice(line, 0, 0, self.size), self.shape)]
+        seed, drawn = self._moved_on(do)
+        index = b.value(Iota((self.size,), 0, U64))
+        block = do("shift_right", index, self.per_block.bit_length() - 1)
+        place = do("bitwise_and", index, self.per_block - 1)
+        words = philox(do, do("add", block, drawn), seed)
+        return [do.reshape(self.composed(do, words, place), self.shape)]
 
-    def composed(self, do: Calculus, words: list[Value]) -> list[Value]:
-        """As `numbers`, made of ops."""
+    def composed(self, do: Calculus, words: list[Value], place: Value) -> Value:
+        """The number at a place of a block, all of u64; made of ops."""
         raise NotImplementedError(f"{self.name} is not composed")
 
-    def _words(self, do: Calculus) -> list[Value]:
-        """The four words of all blocks, as u64; moves the state on.
+    def _moved_on(self, do: Calculus) -> tuple[Value, Value]:
+        """The seed, and the blocks drawn before (vectors of one); moves the state on.
 
-        What is drawn depends on the new state, so that nothing runs before that is written.
+        They come from the new state, so that nothing is drawn before that is written.
         """
         b = do.builder
         old = b.add(Read(self.variable, STATE))
@@ -110,9 +113,7 @@ class RandomOp(VariableOp, Composite):
         count = do.reshape(size_scalar(b, (self.count,), U64), (1,))
         moved = b.value(Concat([constant(b, np.zeros(1, np.uint64)), count], 0))
         state = b.value(Assign(self.variable, do("add", old.result, moved)))
-        seed, drawn = do.slice(state, 0, 0, 1), do("sub", do.slice(state, 0, 1, 2), count)
-        counter = do("add", b.value(Iota((self.count,), 0, U64)), drawn)
-        return philox(do, counter, seed)
+        return do.slice(state, 0, 0, 1), do("sub", do.slice(state, 0, 1, 2), count)
 
 
 def philox(do: Calculus, counter: Value, seed: Value) -> list[Value]:
@@ -149,20 +150,27 @@ def _units(words: list[Array], dtype: DType, add: int = 0) -> list[Array]:
     return [((w >> shift) + np.uint64(add)).astype(np.float64) * 2.0**-bits for w in words]
 
 
-def _composed_units(do: Calculus, words: list[Value], dtype: DType, add: int = 0) -> list[Value]:
-    """As `_units`, in f64 or f32."""
-    b, bits = do.builder, PRECISION[dtype]
-    if dtype == F64:
-        words = [
-            do("bitwise_or", do("shift_left", high, 32), low)
-            for low, high in ((words[0], words[1]), (words[2], words[3]))
-        ]
-    shift = (64 if dtype == F64 else 32) - bits
-    whole = [do("shift_right", w, shift) for w in words]
-    if add:
-        whole = [do("add", w, add) for w in whole]
+def _composed_unit(do: Calculus, word: Value, dtype: DType, add: int = 0) -> Value:
+    """As `_units`, in f64 or f32, for a word of 64 bits (f64) or 32."""
+    shift = (64 if dtype == F64 else 32) - PRECISION[dtype]
+    whole = do("shift_right", word, shift)
+    whole = do("add", whole, add) if add else whole
     wide = F64 if dtype == F64 else F32
-    return [do("mul", cast(b, w, wide), 2.0**-bits) for w in whole]
+    return do("mul", cast(do.builder, whole, wide), 2.0 ** -PRECISION[dtype])
+
+
+def _joined(do: Calculus, words: list[Value]) -> list[Value]:
+    """Words of 64 bits from pairs of 32, the low one first."""
+    pairs = zip(words[::2], words[1::2], strict=True)
+    return [do("bitwise_or", do("shift_left", high, 32), low) for low, high in pairs]
+
+
+def _chosen(do: Calculus, choices: list[Value], place: Value) -> Value:
+    """The choice whose number the place is; the last one where it is none."""
+    found = choices[-1]
+    for number, choice in reversed(list(enumerate(choices[:-1]))):
+        found = do.where(do("equal", place, number), choice, found)
+    return found
 
 
 class RandomUniform(RandomOp, name="random_uniform"):
@@ -193,8 +201,10 @@ class RandomUniform(RandomOp, name="random_uniform"):
     def numbers(self, words: list[Array]) -> list[Array]:
         return [narrow(u, self.dtype.numpy) for u in _units(words, self.dtype)]
 
-    def composed(self, do: Calculus, words: list[Value]) -> list[Value]:
-        return [cast(do.builder, u, self.dtype) for u in _composed_units(do, words, self.dtype)]
+    def composed(self, do: Calculus, words: list[Value], place: Value) -> Value:
+        held = _joined(do, words) if self.dtype == F64 else words
+        unit = _composed_unit(do, _chosen(do, held, place), self.dtype)
+        return cast(do.builder, unit, self.dtype)
 
 
 class RandomNormal(RandomOp, name="random_normal"):
@@ -241,14 +251,18 @@ class RandomNormal(RandomOp, name="random_normal"):
             found += [narrow(radius * t, self.dtype.numpy) for t in turned]
         return found
 
-    def composed(self, do: Calculus, words: list[Value]) -> list[Value]:
-        drawn, angles = (_composed_units(do, words, self.wide, add) for add in (1, 0))
-        found: list[Value] = []
-        for u, v in zip(drawn[::2], angles[1::2], strict=True):
-            radius = do("sqrt", do("mul", do("log", u), -2.0))
-            angle = do("mul", v, 2 * math.pi)
-            found += [do("mul", radius, do(name, angle)) for name in ("cos", "sin")]
-        return [cast(do.builder, x, self.dtype) for x in found]
+    def composed(self, do: Calculus, words: list[Value], place: Value) -> Value:
+        if self.wide == F64:
+            first, second = _joined(do, words)
+        else:
+            pair = do("shift_right", place, 1)
+            first, second = (_chosen(do, words[i::2], pair) for i in (0, 1))
+        u = _composed_unit(do, first, self.wide, add=1)
+        radius = do("sqrt", do("mul", do("log", u), -2.0))
+        angle = do("mul", _composed_unit(do, second, self.wide), 2 * math.pi)
+        turned = [do(name, angle) for name in ("cos", "sin")]
+        chosen = _chosen(do, turned, do("bitwise_and", place, 1))
+        return cast(do.builder, do("mul", radius, chosen), self.dtype)
 
 
 class RandomIntegers(RandomOp, name="random_integers"):
@@ -293,7 +307,7 @@ class RandomIntegers(RandomOp, name="random_integers"):
         upper = [((w * span) >> np.uint64(32)).astype(np.int64) for w in words]
         return [(x + np.int64(self.low)).astype(self.dtype.numpy) for x in upper]
 
-    def composed(self, do: Calculus, words: list[Value]) -> list[Value]:
-        scaled = [do("shift_right", do("mul", w, self.high - self.low), 32) for w in words]
-        moved = [do("add", cast(do.builder, x, I64), self.low) for x in scaled]
-        return [cast(do.builder, x, self.dtype) for x in moved]
+    def composed(self, do: Calculus, words: list[Value], place: Value) -> Value:
+        scaled = do("mul", _chosen(do, words, place), self.high - self.low)
+        moved = do("add", cast(do.builder, do("shift_right", scaled, 32), I64), self.low)
+        return cast(do.builder, moved, self.dtype)

@@ -16,7 +16,7 @@ from tfc.ir.errors import TfcError
 if TYPE_CHECKING:
     from tfc.ir.core import Op
 
-COLUMNS = ("op", "level", "kind", "reference", "exact", "effects", "source")
+COLUMNS = ("op", "level", "kind", "reference", "gradient", "exact", "effects", "source")
 
 
 @click.command("ops", epilog="Example: tfc ops softmax")
@@ -58,6 +58,7 @@ def row(op: type[Op]) -> dict[str, str]:
         "level": op.level,
         "kind": _kind(op),
         "reference": "yes" if _defines(op, "reference") else "",
+        "gradient": _gradient(op),
         "exact": "yes" if getattr(op, "exact", False) else "",
         "effects": "" if not op.effects else str(op.effects).removeprefix("Effect."),
         "source": source(op),
@@ -80,6 +81,13 @@ def _defines(op: type[Op], method: str) -> bool:
     """Whether an op has a method of its own, or one of a family's, beyond the base class's."""
     owner = next((k for k in op.__mro__ if method in vars(k)), None)
     return owner is not None and owner.__name__ not in ("Op", "GraphOp", "TileOp")
+
+
+def _gradient(op: type[Op]) -> str:
+    """Whether an op has a gradient; "none" where no gradient passes through it."""
+    if op.level == "tile" or op.terminator or getattr(op, "gradient_needs", ""):
+        return ""
+    return "yes" if getattr(op, "differentiable", False) else "none"
 
 
 def source(op: type[Op]) -> str:

@@ -45,6 +45,12 @@ OPTIONS = (
         help="The function to run. [default: main] Given several times, they run in turn on the "
         "same variables, and the last one counts.",
     ),
+    click.option(
+        "--files",
+        type=click.Path(exists=True, file_okay=False),
+        metavar="DIR",
+        help="Where readers and checkpoints have their files.",
+    ),
     click.option("--threads", type=click.IntRange(1), metavar="N", help="[default: all cores]"),
     click.option("--target", metavar="NAME", help="The code to use. [default: the best here]"),
 )
@@ -61,7 +67,8 @@ def bundle_options(command: CommandT) -> CommandT:
 def open_bundle(path: str, options: Mapping[str, Any]) -> Bundle:
     from tfc.runtime import load
 
-    return load(path, threads=options["threads"], target=options["target"])
+    threads, target, folder = (options[name] for name in ("threads", "target", "files"))
+    return load(path, threads=threads, target=target, folder=folder)
 
 
 @dataclass(frozen=True)

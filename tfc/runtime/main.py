@@ -42,7 +42,9 @@ def main(path: str, arguments: Sequence[str] | None = None) -> int:
     """Runs a function of the bundle at `path` and prints its outputs; returns the exit status."""
     options = _parser(path).parse_args(arguments)
     try:
-        with load(path, threads=options.threads, target=options.target) as bundle:
+        with load(
+            path, threads=options.threads, target=options.target, folder=options.files
+        ) as bundle:
             functions = [_function(bundle.functions, name) for name in options.function]
             functions = functions or [bundle.main]
             inputs = _inputs_of_all(
@@ -84,6 +86,7 @@ def _parser(path: str) -> argparse.ArgumentParser:
         metavar="NAME",
         help="the function to run (default main); several run in turn on the same variables",
     )
+    add("--files", metavar="DIR", help="where readers and checkpoints have their files")
     add("--threads", type=_positive, metavar="N", help="default: all that the process may use")
     add("--target", metavar="NAME", help="the code to use (default: the best that runs here)")
     return parser

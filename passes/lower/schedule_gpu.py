@@ -111,7 +111,6 @@ def _concat(op: Fusion, _: Gpu) -> Schedule:
 
 
 def _scan(op: Fusion, _: Gpu) -> Schedule:
-    x = hero(op).inputs[0]
     others = hero(op).beside  # type: ignore[attr-defined]
     cols = _tile(others[-1], 4 * WARP) if others else 1
     return GpuMap(1, cols, _warps(cols, 1))
@@ -238,4 +237,4 @@ def _attention(op: Fusion, _: Gpu) -> Schedule:
     width = max(_up(_size(v.tensor.shape[-1])) for v in (key, value))
     queries = _covering(query.tensor.shape[-2], 64 if width <= 128 else 32)
     keys = _covering(key.tensor.shape[-2], max(16, min(32, STEP // width)))
-    return GpuAttention(queries, keys, 8, 2)
+    return GpuAttention(queries, keys, warps=8, stages=2)

@@ -496,7 +496,7 @@ def test_attention(seed: int) -> None:
 
     symbols = {"S": random.choice((0, 1, 7)), "T": random.choice((0, 3))}
     made = group(random, "attention", kinds, body, symbols=symbols)
-    made.check(AttentionSchedule(4, 3), AttentionSchedule(1, 16), AttentionSchedule(3, 5))
+    made.check(AttentionSchedule(4, 3, 2), AttentionSchedule(1, 16), AttentionSchedule(3, 5, 1))
 
 
 def test_attention_with_masked_keys_and_merged_heads() -> None:
@@ -515,7 +515,7 @@ def test_attention_with_masked_keys_and_merged_heads() -> None:
         return numbers(generator, kind)
 
     made = group(Random(0), "attention", kinds, body, draw=draw)
-    made.check(AttentionSchedule(4, 2), AttentionSchedule(4, 3), AttentionSchedule(2, 8))
+    made.check(AttentionSchedule(4, 2), AttentionSchedule(4, 4, 1), AttentionSchedule(2, 8))
 
 
 # ---- concat and scan

@@ -150,9 +150,27 @@ class _Attention:
             nest.full((self.width, lanes), 0, self.kind),
         ]
 
+        rest = self.schedule.rest
+        whole = as_expr(self.keys) // block * block if rest else as_expr(self.keys)
+        carried = self._blocks_of_keys(query, as_expr(0), whole, block, inits)
+        if whole != as_expr(self.keys):
+            carried = self._blocks_of_keys(query, whole, as_expr(self.keys), rest, carried)
+        _, total, weighted = carried
+        keys = as_expr(self.keys)
+        some = nest.mask([(as_expr(1), keys, keys + 1)])
+        if some is not None:  # no weight of no key: the result is 0, not 0 / 0
+            total = nest.select(some, total, nest.full((1, 1), 1.0, self.kind))
+        return total, weighted
+
+    def _blocks_of_keys(
+        self, query: Value, start: Expr, stop: Expr, size: int, inits: Sequence[Value]
+    ) -> list[Value]:
+        """The running maximum, sum and weighted values after the keys from start below stop."""
+        nest = self.nest
+
         def step(i: Expr, best: Value, total: Value, acc: Value) -> Sequence[Value]:
-            with nest.ranged(i, 0, self.keys, block), nest.scope():
-                scores = self._scores(query, i, block)
+            with nest.ranged(i, start, stop, size), nest.scope():
+                scores = self._scores(query, i, size)
                 new = nest.map("maximum", best, nest.reduce("max", scores, 0))
                 # A row that is masked so far has no maximum: keep its exponents at -inf, not NaN.
                 lowest = nest.full((1, 1), -math.inf, self.kind)
@@ -162,14 +180,9 @@ class _Attention:
                 p = nest.stage(nest.map("exp", nest.map("sub", scores, shift)))
                 fade = nest.map("exp", nest.map("sub", best, shift))
                 total = nest.map("fma", total, fade, nest.reduce("sum", p, 0))
-                return [new, total, self._values(p, i, block, nest.map("mul", acc, fade))]
+                return [new, total, self._values(p, i, size, nest.map("mul", acc, fade))]
 
-        _, total, weighted = nest.loop(0, self.keys, block, inits, step)
-        keys = as_expr(self.keys)
-        some = nest.mask([(as_expr(1), keys, keys + 1)])
-        if some is not None:  # no weight of no key: the result is 0, not 0 / 0
-            total = nest.select(some, total, nest.full((1, 1), 1.0, self.kind))
-        return total, weighted
+        return nest.loop(start, stop, size, inits, step)
 
 
 def _static(n: Dim) -> int:

@@ -125,7 +125,13 @@ class WindowSchedule(Schedule):
 
 @dataclass(frozen=True)
 class AttentionSchedule(Schedule):
-    """`queries` lie along the lanes; `keys` of a block."""
+    """`queries` lie along the lanes; `keys` of a block, `rest` of the blocks of those left over.
+
+    With a rest of 0 the last block is a part of one.
+    """
+
+    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = ("rest",)
 
     queries: int = 32
     keys: int = 128
+    rest: int = 0

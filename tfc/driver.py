@@ -378,7 +378,7 @@ def _texts(module: Module, constants: Mapping[Op, int], target: Target) -> list[
         scratch[kernel.name] = code.scratch_bytes
         texts.append(code.text)
     texts = [re.sub("^define void @", "define hidden void @", text, flags=re.M) for text in texts]
-    plans = {f.name: plan_memory(f) for f in module.functions.values()}
+    plans = {f.name: plan_memory(module, f) for f in module.functions.values()}
     return [*texts, emit_host(module, plans, constants, scratch, target.triple)]
 
 

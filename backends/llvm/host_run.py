@@ -13,6 +13,7 @@ from tfc.backends.llvm.host_code import Body, Text
 from tfc.backends.llvm.host_launch import TASKS_A_THREAD, argument_slots, emit_launch
 from tfc.backends.llvm.host_regions import emit_if, emit_scan, emit_while
 from tfc.backends.llvm.host_state import (
+    VARIABLE_BYTES,
     emit_assign,
     emit_host_call,
     emit_read,
@@ -23,7 +24,7 @@ from tfc.backends.llvm.host_state import (
 from tfc.ir.core import Block, Function, Module, Op, Value
 from tfc.ir.errors import UnsupportedError
 from tfc.ir.expr import Dim
-from tfc.ir.memory import MemoryPlan, Output, Slice
+from tfc.ir.memory import MemoryPlan, Output, Slice, Target
 
 
 class Run:
@@ -42,7 +43,7 @@ class Run:
         self.module, self.function, self.plan, self.b = module, function, plan, b
         self.constants, self.task_bytes, self.text = constants, task_bytes, text
         self.pointers: dict[Value, str] = {}
-        self.targets: dict[Output | Slice, str] = {}
+        self.targets: dict[Target, str] = {}
         self.offsets: dict[Dim, str] = {}  # places in the arena
         self.numbers: dict[Op, int] = {}  # of launches, as profiles count them
         self.host_numbers = {op: i for i, op in enumerate(host_calls(function))}
@@ -137,9 +138,16 @@ class Run:
             self.offsets[offset] = self.b.value(f"getelementptr i8, ptr {self.scratch}, i64 {at}")
         return self.offsets[offset]
 
-    def target(self, target: Output | Slice) -> str:
-        if isinstance(target, Output) and target not in self.targets:
-            self.targets[target] = self.b.load("ptr", self.outputs, 8 * target.number)
+    def target(self, target: Target) -> str:
+        """Memory that is not this function's own; slices are known inside their `scan` alone."""
+        if target not in self.targets:
+            assert not isinstance(target, Slice), "no iteration fills this slice"
+            if isinstance(target, Output):
+                base, offset = self.outputs, 8 * target.number
+            else:
+                number = list(self.module.variables).index(target.name)
+                base, offset = self.variables, VARIABLE_BYTES * number
+            self.targets[target] = self.b.load("ptr", base, offset)
         return self.targets[target]
 
     def write(self, value: Value) -> str:

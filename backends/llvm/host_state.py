@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfc.ir.core import Effect, Function, Module, Op, SymbolRef
+from tfc.ir.memory import Held
 
 if TYPE_CHECKING:
     from tfc.backends.llvm.host_run import Run
@@ -49,7 +50,7 @@ def emit_read(run: Run, op: Op) -> None:
     assigned = b.load("i8", b.load("ptr", run.variables, VARIABLE_BYTES * number + 8))
     fields = {"where": str(number), "node": run.node(op)}
     b.refuse_unless(b.value(f"icmp ne i8 {assigned}, 0"), ERROR_UNINITIALIZED, fields)
-    data = b.load("ptr", run.variables, VARIABLE_BYTES * number)
+    data = run.target(Held(_name(op)))
     if value in run.plan.rooms:
         b.copy(run.write(value), data, b.dim(value.tensor.bytes))
     else:
@@ -59,18 +60,21 @@ def emit_read(run: Run, op: Op) -> None:
 def emit_assign(run: Run, op: Op) -> None:
     b, value = run.b, op.inputs[0]
     number = _number(run, op)
-    data = b.load("ptr", run.variables, VARIABLE_BYTES * number)
-    source = run.pointer(value)
-    if source != data:
+    data, source = run.target(Held(_name(op))), run.pointer(value)
+    if source != data:  # else it was written there
         b.copy(data, source, b.dim(value.tensor.bytes))
     b.store("i8", "1", b.load("ptr", run.variables, VARIABLE_BYTES * number + 8))
 
 
-def _number(run: Run, op: Op) -> int:
-    """Which variable of the module an op names."""
+def _name(op: Op) -> str:
     reference = op.attributes["variable"]
     assert isinstance(reference, SymbolRef)
-    return list(run.module.variables).index(reference.name)
+    return reference.name
+
+
+def _number(run: Run, op: Op) -> int:
+    """Which variable of the module an op names."""
+    return list(run.module.variables).index(_name(op))
 
 
 def emit_host_call(run: Run, op: Op) -> None:

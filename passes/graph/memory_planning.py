@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from tfc.ir.core import Block, Function, Module, Op, Value
 from tfc.ir.expr import Dim
-from tfc.ir.memory import MemoryPlan, Output, Room, Slice
+from tfc.ir.memory import MemoryPlan, Output, Room, Slice, Target
 from tfc.ops.control import Launch
 from tfc.ops.loops import Scan
 from tfc.passes.base import Pass, PassContext, changes, register
 from tfc.passes.graph.arena import Interval, nominal, peak, plan
+from tfc.passes.graph.direct_assigns import direct_assigns
 from tfc.passes.graph.liveness import memory_of, root
 from tfc.passes.graph.regions import home, is_inside
 from tfc.passes.graph.webs import Web, Webs
@@ -64,12 +65,12 @@ class MemoryPlanning(Pass):
     """
 
     def run(self, module: Module, context: PassContext) -> bool:
-        return changes(_plan_function(f, context) for f in module.functions.values())
+        return changes(_plan_function(module, f, context) for f in module.functions.values())
 
 
-def plan_memory(function: Function) -> MemoryPlan:
+def plan_memory(module: Module, function: Function) -> MemoryPlan:
     """Where the values of a function lie."""
-    rooms = _Rooms(function)
+    rooms = _Rooms(module, function)
     places, arena = plan(rooms.intervals)
     found = MemoryPlan(arena)
     for value, room in rooms.found.items():
@@ -78,8 +79,8 @@ def plan_memory(function: Function) -> MemoryPlan:
     return found
 
 
-def _plan_function(function: Function, context: PassContext) -> bool:
-    rooms = _Rooms(function)
+def _plan_function(module: Module, function: Function, context: PassContext) -> bool:
+    rooms = _Rooms(module, function)
     places, arena = plan(rooms.intervals)
     offsets: dict[Op, list[Dim]] = {}
     for value, room in rooms.found.items():
@@ -96,23 +97,24 @@ class _Room:
     """As a `Room`, with numbers of intervals in place of offsets."""
 
     numbers: tuple[int, ...]
-    target: Output | Slice | None
+    target: Target | None
     avoid: tuple[Value, ...]
 
 
 class _Rooms:
     """The intervals of memory that a function needs, and which of them each value may use."""
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, module: Module, function: Function) -> None:
         self.webs = Webs(function)
         self.intervals: list[Interval] = []
         self.found: dict[Value, _Room] = {}
-        targets = _targets(function, self.webs)
+        targets: dict[Web, Target] = {**direct_assigns(module, function, self.webs)}
+        targets |= _targets(function, self.webs)
         for web in self.webs.all:
             if web.writes:
                 self._add(web, targets.get(web))
 
-    def _add(self, web: Web, target: Output | Slice | None) -> None:
+    def _add(self, web: Web, target: Target | None) -> None:
         """As many places as values of the web are needed at once; a target is one of them."""
         avoid = {value: self._needed(web, value) for value in web.writes}
         count = 1 + max(map(len, avoid.values())) - (target is not None)

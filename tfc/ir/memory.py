@@ -8,6 +8,7 @@ at that moment. So nothing is ever copied from one iteration to the next.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from tfc.ir.core import Op, Value
 from tfc.ir.expr import Dim
@@ -29,11 +30,21 @@ class Slice:
 
 
 @dataclass(frozen=True)
+class Held:
+    """The memory of a variable, by its name."""
+
+    name: str
+
+
+Target: TypeAlias = "Output | Slice | Held"
+
+
+@dataclass(frozen=True)
 class Room:
     """The places that a result may be written to: `target` first, then offsets in the arena."""
 
     offsets: tuple[Dim, ...] = ()
-    target: Output | Slice | None = None
+    target: Target | None = None
     avoid: tuple[Value, ...] = ()
 
     @property

@@ -15,6 +15,7 @@ from tests.backends.llvm.lowered import HEAD, module_text
 from tests.passes.stateful import generate
 from tfc.interpret import interpret, state_of
 from tfc.ir.errors import TfcError
+from tfc.ir.memory import Held
 from tfc.passes.graph.memory_planning import plan_memory
 from tfc.text import parse_module
 
@@ -121,8 +122,8 @@ def rooms(body: str) -> list[tuple[int, bool]]:
     """Of each value that a function writes: how many places it may have, and whether one is fixed
     beforehand: an output, or a part of one; sorted.
     """
-    function = parse_module(HEAD + body + "}\n").functions["main"]
-    found = plan_memory(function).rooms.values()
+    module = parse_module(HEAD + body + "}\n")
+    found = plan_memory(module, module.main).rooms.values()
     return sorted((len(r.offsets) + (r.target is not None), r.target is not None) for r in found)
 
 
@@ -199,7 +200,39 @@ def test_a_read_is_no_copy_unless_the_variable_changes() -> None:
 """
     assert rooms(kept) == [(1, True)]
     changed = kept.replace("return %a", "return %v")
-    assert rooms(changed) == [(1, False), (1, True)]
+    assert rooms(changed) == [(1, True), (1, True)]
+
+
+WRITTEN = """  func @main(%x: tensor<4xf32>, %y: tensor<4xf32>) -> (%z: tensor<4xf32>) {{
+    {first}
+    %m = launch(%x, %y) {{kernel = @mean}} : tensor<4xf32>
+    {between}
+    %a = assign(@v, %m) : tensor<4xf32>
+    %z = launch({last}) {{kernel = @mean}} : tensor<4xf32>
+    return %z
+  }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "between", "last", "direct"),
+    [
+        ("", "", "%x, %a", True),
+        ("%r = read(@v) : tensor<4xf32>", "", "%x, %a", True),
+        ("%r = read(@v) : tensor<4xf32>", "", "%r, %x", True),  # the read is copied
+        ("", "%r = read(@v) : tensor<4xf32>", "%x, %r", False),
+        ("", "%r = read(@u) : tensor<4xf32>", "%x, %r", False),  # it may fail
+        ("", "%r = assign(@u, %x) : tensor<4xf32>", "%x, %r", True),
+        ("", "%r = launch(%x, %m) {kernel = @mean} : tensor<4xf32>", "%x, %r", True),
+    ],
+)
+def test_what_is_assigned_is_written_to_the_variable(
+    first: str, between: str, last: str, direct: bool
+) -> None:
+    text = WRITTEN.format(first=first, between=between, last=last)
+    module = parse_module(HEAD + text + "}\n")
+    targets = [r.target for r in plan_memory(module, module.main).rooms.values()]
+    assert (Held("v") in targets) == direct
 
 
 def test_slices_are_read_and_written_in_place(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from tfc.ir.core import Block, Module, Op
 from tfc.ops.attention import Attention
 from tfc.ops.base import Composite
 from tfc.ops.constant import Constant
+from tfc.ops.loops import While
 from tfc.passes.base import Pass, PassContext, changes, register
 
 
@@ -17,8 +18,8 @@ from tfc.passes.base import Pass, PassContext, changes, register
 class Decompose(Pass):
     """Replaces each composite by the ops that its class says, until only primitives are left.
 
-    So is an attention that has no kernel. Those named in `keep` stay, as in
-    `decompose{keep=softmax+gelu}`.
+    So is an attention that has no kernel, and a loop that is bounded, which then counts. Those
+    named in `keep` stay, as in `decompose{keep=softmax+gelu}`.
 
     Before:
     ```mlir
@@ -57,12 +58,14 @@ class Decompose(Pass):
     def _applies(self, op: Op) -> bool:
         if op.name in self.keep:
             return False
+        if isinstance(op, While):
+            return op.maximum >= 0
         return isinstance(op, Composite) or (isinstance(op, Attention) and not op.has_kernel)
 
 
 def _replace(op: Op) -> Op | None:
     """Replaces a composite; the op to look at next, the first of its parts."""
-    assert isinstance(op, Composite | Attention)
+    assert isinstance(op, Composite | Attention | While)
     previous, block = op.previous, op.parent
     assert block is not None
     values = op.decompose(Builder.before_op(op))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -285,3 +286,48 @@ def test_mistakes(ys: str, xs: str, text: str) -> None:
     """)
     with pytest.raises(TfcError, match=text):
         tfc.gradients(module, ys, xs)
+
+
+def compiled_and_interpreted(module: Module, inputs: Inputs, folder: Path) -> None:
+    """A bundle of a module gives what the interpreter gives."""
+    (folder / "model.tfc").write_text(print_module(module))
+    tfc.compile(folder / "model.tfc", folder / "model.tfb")
+    found = tfc.load(folder / "model.tfb")(*(np.asarray(v) for v in inputs.values()))
+    for array, (name, right) in zip(found, interpret(module, inputs).items(), strict=True):
+        np.testing.assert_allclose(array, right, rtol=1e-9, atol=1e-9, err_msg=name)
+
+
+BACKWARD: dict[str, tuple[str, Inputs, list[str]]] = {
+    "if": (
+        BRANCH,
+        {"c": np.bool_(True), "x": np.arange(3.0) / 3, "w": np.float64(0.7)},
+        ["x", "w"],
+    ),
+    "scan": (
+        RECURRENT.replace("REVERSE", ""),
+        {"x": np.eye(5, 3), "h": np.ones(4) / 2, "w": np.eye(3, 4), "u": np.eye(4) / 3},
+        ["x", "h", "w", "u"],
+    ),
+    "while": (NESTED, {"x": np.array([0.5, -1.0, 2.0]), "w": np.float64(1.3)}, ["x", "w"]),
+    "bounded": (
+        UNCOUNTED.replace("MAXIMUM", "{maximum = 20}"),
+        {"x": np.float64(1.0), "w": np.float64(2.0)},
+        ["x", "w"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BACKWARD)
+def test_bundles(name: str, tmp_path: Path) -> None:
+    text, inputs, xs = BACKWARD[name]
+    module = parse_module(text)
+    tfc.gradients(module, "y", xs)
+    compiled_and_interpreted(module, inputs, tmp_path)
+
+
+@pytest.mark.parametrize(("maximum", "end"), [(0, 1.0), (3, 8.0), (20, 128.0)])
+def test_a_bounded_loop_stops_in_a_bundle_too(maximum: int, end: float, tmp_path: Path) -> None:
+    module = parse_module(UNCOUNTED.replace("MAXIMUM", f"{{maximum = {maximum}}}"))
+    inputs = {"x": np.float64(1.0), "w": np.float64(2.0)}
+    assert interpret(module, inputs)["y"] == end
+    compiled_and_interpreted(module, inputs, tmp_path)

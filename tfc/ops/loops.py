@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tfc.ir.core import Block, Value, attribute, region, result, result_type, variadic
+import numpy as np
+
+from tfc.ir.core import Block, Op, Value, attribute, region, result, result_type, variadic
 from tfc.ir.expr import Dim
-from tfc.ir.types import BOOL, TensorType, Type
+from tfc.ir.types import BOOL, I64, TensorType, Type
+from tfc.ops.arithmetic import Add
 from tfc.ops.base import Array, GraphOp
+from tfc.ops.constant import constant
 from tfc.ops.control import Yield, check_yield
+from tfc.ops.logic import Less, LogicalAnd
 
 if TYPE_CHECKING:
+    from tfc.ir.builder import Builder
     from tfc.ops.backward import Backward
 
 
@@ -94,6 +100,32 @@ class While(GraphOp, name="while"):
 
     def backward(self, walk: Backward) -> None:
         raise self.error("a loop has a gradient as a scan", "`gradients` makes one of it")
+
+    def decompose(self, b: Builder) -> list[Value]:
+        """The same loop without `maximum`, which counts by a carried value of its own."""
+        zero, one, most = (constant(b, np.int64(n)) for n in (0, 1, self.maximum))
+        types = [v.type for v in self.results]
+        cond, do = (Block([TensorType(I64, ()), *types]) for _ in range(2))
+        with b.inside(cond):
+            (test,) = _copied(self.cond, cond)
+            below = b.value(Less(cond.args[0], most))
+            b.add(Yield([b.value(LogicalAnd(below, test))]))
+        with b.inside(do):
+            values = _copied(self.do, do)
+            b.add(Yield([b.value(Add(do.args[0], one)), *values]))
+        kinds = [TensorType(I64, ()), *types]
+        return b.add(While([zero, *self.carried], types=kinds, cond=cond, do=do)).results[1:]
+
+
+def _copied(region: Block, block: Block) -> list[Value]:
+    """Copies the ops of a region behind a counter; what it yields there."""
+    mapping: dict[Value, Value] = dict(zip(region.args, block.args[1:], strict=True))
+    known: dict[Op, Op] = {}
+    for op in region:
+        if not op.terminator:
+            block.append(op.clone(mapping, known))
+    end = region.terminator
+    return [mapping.get(v, v) for v in end.inputs]
 
 
 class Scan(GraphOp, name="scan"):

@@ -4,7 +4,15 @@ Every bundle carries a copy of this package, so that it runs where tfc is not in
 """
 
 from .bundle import Bundle, load
-from .errors import BundleError, InputError, LoaderError, RunError, StateError
+from .errors import (
+    BundleError,
+    CancelledError,
+    InputError,
+    LoaderError,
+    OutOfRangeError,
+    RunError,
+    StateError,
+)
 from .function import Function
 from .index import SymbolInfo, TensorInfo
 from .state import State, reset
@@ -12,9 +20,11 @@ from .state import State, reset
 __all__ = [
     "Bundle",
     "BundleError",
+    "CancelledError",
     "Function",
     "InputError",
     "LoaderError",
+    "OutOfRangeError",
     "RunError",
     "State",
     "StateError",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tfc.ir.builder import Builder
 from tfc.ir.core import Block, Function, Module, Op, Value
+from tfc.ir.effects import blocks_of, pin
 from tfc.ir.frame_order import Orders
 from tfc.ir.frames import frames_of, has_primitive_control
 from tfc.passes.base import Pass, PassContext, changes, register
@@ -70,6 +71,8 @@ def _raise(function: Function) -> bool:
     whole.level(nodes, ALWAYS, scope, builder, _returned(end))
     whole.copy(end, scope, builder)
     settle_edges(whole)
+    for block in list(blocks_of(body))[1:]:
+        pin(block)  # a region runs what its end needs
     function.body, body.parent = body, function
     _clear(old)
     return True

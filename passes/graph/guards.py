@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from tfc.ir.core import Op, Value
+from tfc.ir.core import Effect, Op, Value, effects_of
 from tfc.ir.effects import outer_values
 from tfc.ir.errors import TfcError, UnsupportedError
 from tfc.ir.frame_order import FrameOrder, Orders
@@ -107,6 +107,40 @@ class Guards:
         waits = [self.of_op.get(o, ALWAYS) for op in enters for o in op.after]
         self.of_frame[frame] = both([*guards, *waits])
         self._visit(frame)
+        if any(guard != self.of_frame[frame] for guard in guards):
+            self._check_whole(frame)
+
+    def _check_whole(self, frame: Frame) -> None:
+        """Refuses a frame part of which would run although part of what enters it is dead."""
+        entered: dict[Op, Guard] = {}
+        for op in self.orders.enters(frame):
+            waits = [self.of_op.get(o, ALWAYS) for o in op.after]
+            entered[op] = both([self.of(op.inputs[0]), *waits])
+        for item in self.order_of[frame].items:
+            if isinstance(item, Frame):
+                makers = [v.producer for e in self.orders.enters(item) for v in e.inputs]
+                ends = self.orders.exits[item]
+            elif item.name == "exit":
+                continue  # what it gives is known with its frame
+            else:
+                before = [o for inner in item.walk() for o in inner.after]
+                used = [v for v in outer_values(item) if not is_forward(v)]
+                makers = [*(v.producer for v in used), *before]
+                ends = [item]
+            found = both(entered.get(o, ALWAYS) for o in makers if o is not None)
+            entered.update(dict.fromkeys(ends, found))
+            for op in ends:
+                self._check_entered(op, frame, found)
+        for op in self.orders.exits[frame]:
+            made = op.inputs[0].producer
+            self._check_entered(op, frame, ALWAYS if made is None else entered.get(made, ALWAYS))
+
+    def _check_entered(self, op: Op, frame: Frame, found: Guard) -> None:
+        matters = effects_of(op) is not Effect.NONE or op.name in ("exit", "next_iteration")
+        if matters and found != self.of_frame[frame]:
+            wanted = self.text(self.of_frame[frame])
+            text = f"it runs {self.text(found)}, but {frame} is entered whole {wanted}"
+            raise refusal(op, text, "enter values that are alive together")
 
     def _loop_merge(self, op: Op, frame: Frame) -> None:
         first = [v for v in op.inputs if not is_forward(v)]

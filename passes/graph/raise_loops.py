@@ -1,9 +1,10 @@
 """Makes a `while` of a frame: enter, merge, switch, next_iteration and exit (see `functionalize`).
 
 What runs in every iteration, the last one too, is the head; it decides whether there is another
-one, in which the body runs; the tail runs once at the end. A head without effects is made again
-where its values are used; one with effects runs before the loop and at the end of each iteration,
-and the loop carries what it gives.
+one, in which the body runs; the tail runs once at the end. What runs in every iteration, but by the
+order of effects after the body, is late: it runs behind body and tail. A head without effects is
+made again where its values are used; one with effects runs before the loop and at the end of each
+iteration, and the loop carries what it gives.
 """
 
 from __future__ import annotations
@@ -61,10 +62,12 @@ class _Loop:
     head: list[Node] = field(default_factory=list[Node])
     body: list[Node] = field(default_factory=list[Node])
     tail: list[Node] = field(default_factory=list[Node])
+    late: list[Node] = field(default_factory=list[Node])  # runs always, but after body or tail
     switches: list[Node] = field(default_factory=list[Node])  # of the head: by the loop's condition
 
     def __post_init__(self) -> None:
         again, done = self.literal(1), self.literal(0)
+        after: set[Item] = set()
         for node in self.nodes:
             if again in node.guard:
                 self.body.append(node)
@@ -72,8 +75,13 @@ class _Loop:
                 self.tail.append(node)
             elif isinstance(node.item, Op) and node.item.name == "switch" and self.steers(node.op):
                 self.switches.append(node)
+            elif any(w in after for w in self.whole.waits(node.item)):
+                self.late.append(node)
             else:
                 self.head.append(node)
+                continue
+            if node not in self.switches:
+                after.add(node.item)
         self.check()
 
     def literal(self, side: int) -> Literal:
@@ -153,18 +161,17 @@ class _Loop:
 
         do, scope = self.block(keys)
         inner = Builder(do)
-        nodes = self.with_needed(self.body, [])
+        nodes = self.with_needed([*self.body, *self.late], [])
         self.whole.level(nodes, frozenset([self.literal(1)]), scope, inner, self.next_values())
         inner.add(Yield(self.next(inner, scope)))
 
         new = self.loop(self.first(builder), cond, do, builder)
         scope = self.bound(keys, new.results)
-        nodes = self.with_needed(self.tail, self.ends())
+        nodes = self.with_needed([*self.tail, *self.late], self.ends())
         self.whole.level(nodes, frozenset([self.literal(0)]), scope, builder, self.ends())
         return scope
 
     def rotated(self, builder: Builder) -> Scope:
-        self.check_order()
         whole, asked = self.whole, self.condition.inputs[0]
         keys, kept = self.carried(), self.kept()
         first = self.first(builder)
@@ -177,7 +184,7 @@ class _Loop:
         Builder(cond).add(Yield([cond.args[0]]))
         do, scope = self.block(keys)
         inner = Builder(do)
-        nodes = [*self.switches, *self.body]
+        nodes = self.in_order(*self.switches, *self.body, *self.late)
         whole.level(nodes, frozenset([self.literal(1)]), scope, inner, self.next_values())
         values = self.next(inner, scope)
         scope = self.bound(self.carried(), values)
@@ -186,7 +193,7 @@ class _Loop:
 
         new = self.loop(first, cond, do, builder)
         scope = self.bound(keys, new.results)
-        nodes = [*self.switches, *self.tail]
+        nodes = self.in_order(*self.switches, *self.tail, *self.late)
         whole.level(nodes, frozenset([self.literal(0)]), scope, builder, self.ends())
         return scope
 
@@ -204,20 +211,15 @@ class _Loop:
 
     # ---- the head
 
-    def check_order(self) -> None:
-        """A head with effects runs before the body; refuses where the text has it after."""
-        later = {n.item for n in (*self.body, *self.tail)}
-        for node in self.head:
-            if isinstance(node.item, Op) and any(w in later for w in self.whole.waits(node.item)):
-                text = "it runs in the last iteration too, but after what that leaves out"
-                raise refusal(node.op, text, "place it before the body of the loop")
-
     def kept(self) -> list[Value]:
         """What the head gives to body and tail."""
         made = {v for n in self.head if isinstance(n.item, Op) for v in n.op.results}
-        users = [*self.body, *self.tail, *self.switches]
+        users = [*self.body, *self.tail, *self.late, *self.switches]
         used = [v for n in users for v in self.operands(n)]
         used += self.ends()
+        ranks = self.whole.guards.rank
+        asked = {p for n in users for g in self.whole.conditions(n) for p, _ in g}
+        used += sorted(asked, key=ranks.__getitem__)
         return list(dict.fromkeys(v for v in used if v in made and v is not self.condition.result))
 
     def operands(self, node: Node) -> list[Value]:
@@ -254,5 +256,8 @@ class _Loop:
         """Nodes, and those of the head that they and values need, in order."""
         used = [*values, *(v for n in nodes for v in self.operands(n))]
         head = [*self.head, *self.switches]
-        held = {n.item for n in (*nodes, *self.needed(head, used))}
+        return self.in_order(*nodes, *self.needed(head, used))
+
+    def in_order(self, *nodes: Node) -> list[Node]:
+        held = {n.item for n in nodes}
         return [n for n in self.nodes if n.item in held]

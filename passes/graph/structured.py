@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from tfc.ir.builder import Builder
-from tfc.ir.core import Block, Colocate, Op, Value
+from tfc.ir.core import UNKNOWN, Block, Colocate, Op, Value
 from tfc.ir.effects import outer_values
 from tfc.ir.frame_order import Item
 from tfc.ir.frames import Frame
@@ -103,6 +103,12 @@ class Structurer:
         if not isinstance(item, Op):
             return ()
         return tuple(i for i in operands if self.guards.of(item.inputs[i]) is not None)
+
+    def conditions(self, node: Node) -> list[frozenset[Literal]]:
+        """The guards of a node and of what it chooses from."""
+        chosen = node.operands if node.is_choice else ()
+        guards = [self.guards.of(node.op.inputs[i]) for i in chosen]
+        return [node.guard, *(g for g in guards if g is not None)]
 
     def level(
         self,
@@ -311,10 +317,10 @@ class _Level:
         escapes = self._escapes(inside, choices)
         blocks = [self._side(condition, side, inside, choices, escapes) for side in (0, 1)]
         end = blocks[1].terminator
-        makers = [n.op for n in (*choices, *inside) if isinstance(n.item, Op)]
-        location = makers[0].location
-        for maker in makers[1:]:
-            location = fuse(location, maker.location)
+        location = UNKNOWN
+        for node in (*choices, *inside):
+            made = node.item if isinstance(node.item, Op) else node.item.ops[0]
+            location = made.location if location is UNKNOWN else fuse(location, made.location)
         types = [v.type for v in end.inputs]
         new = If.build([self.scope.find(condition)], {}, types, [blocks[1], blocks[0]], location)
         self.builder.add(new)
@@ -368,15 +374,20 @@ class _Level:
     def _escapes(self, inside: Sequence[Node], choices: Sequence[Node]) -> list[Value]:
         """The values that are made inside of a branch and used elsewhere."""
         held = {n.item for n in (*inside, *choices)}
+        asked = {p for n in self.left if n.item not in held for p in self._predicates(n)}
         found: dict[Value, None] = {}
         for node in inside:
             for value in self._results(node):
-                used = value in self.wanted or any(
-                    self._is_outside(user, held) for user in value.users
-                )
-                if used and self.guards.of(value) is not None:
+                if self.guards.of(value) is None:
+                    continue
+                used = any(self._is_outside(user, held) for user in value.users)
+                if used or value in self.wanted or value in asked:
                     found[value] = None
         return list(found)
+
+    def _predicates(self, node: Node) -> set[Value]:
+        """The conditions that a node, or what it chooses from, is under."""
+        return {p for guard in self.whole.conditions(node) for p, _ in self._rest(guard)}
 
     def _results(self, node: Node) -> list[Value]:
         if isinstance(node.item, Frame):

@@ -104,8 +104,15 @@ def frames_of(body: Block) -> Frames:
     """
     root = Frame()
     frames = Frames(root, {})
+    left = list(body)
+    while left:
+        later = [op for op in left if not _settle(op, frames)]
+        if len(later) == len(left):  # an `enter` that nothing tells more of is one of the function
+            enter = next(op for op in later if _is_undecided(op, frames))
+            frames.of[enter] = root.child(_name(enter))
+        left = [op for op in later if op not in frames.of]
     for op in body:
-        frames.of[op] = found = _frame(op, frames)
+        found = frames.of[op]
         if found is not None:
             found.ops.append(op)
     for op in body:
@@ -114,12 +121,52 @@ def frames_of(body: Block) -> Frames:
     return frames
 
 
-def _frame(op: Op, frames: Frames) -> Frame | None:
+def _settle(op: Op, frames: Frames) -> bool:
+    """Finds the frame of an op, unless too little is known yet; whether it did."""
     if is_everywhere(op):
-        return None
-    common = _common(op, frames) or frames.root
+        frames.of[op] = None
+        return True
+    if any(made not in frames.of for made in _makers(op)):
+        return False
+    common = _common(op, frames)
+    if op.name == "enter" and common is None and _made_everywhere(op):
+        known = [f for f in frames.root.walk() if f.name == _name(op) and f.parent is not None]
+        if len(known) > 1:
+            hint = "enter a value of the frame around it"
+            raise op.error(f"there are {len(known)} frames of the name {_name(op)!r}", hint)
+        if known:
+            frames.of[op] = known[0]
+        return bool(known)
+    frames.of[op] = _frame(op, common or frames.root)
+    return True
+
+
+def _is_undecided(op: Op, frames: Frames) -> bool:
+    return op.name == "enter" and all(made in frames.of for made in _makers(op))
+
+
+def _made_everywhere(op: Op) -> bool:
+    made = op.inputs[0].producer
+    return made is not None and is_everywhere(made)
+
+
+def _makers(op: Op) -> Iterator[Op]:
+    """The ops around an op that it uses or runs after, besides what the next iteration brings."""
+    for inner in op.walk():
+        for value in inner.inputs:
+            made = value.producer
+            if made is not None and not _within(value, op) and not is_forward(value):
+                yield made
+        yield from (o for o in inner.after if inner is op)
+
+
+def _name(enter: Op) -> str:
+    return str(enter.attributes.get("frame", ""))
+
+
+def _frame(op: Op, common: Frame) -> Frame:
     if op.name == "enter":
-        return common.child(str(op.attributes.get("frame", "")))
+        return common.child(_name(op))
     if op.name == "exit":
         if common.parent is None:
             raise op.error("its operand is in no frame", "`exit` leaves what `enter` entered")

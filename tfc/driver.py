@@ -54,6 +54,8 @@ class Options:
     devices: tuple[str, ...] = ()
     compress: str = ""
     cost: str = ""
+    feeds: tuple[str, ...] = ()
+    fetches: tuple[str, ...] = ()
 
 
 def compile(
@@ -68,6 +70,8 @@ def compile(
     devices: Sequence[str] = (),
     compress: str = "",
     cost: str | Path = "",
+    feeds: Sequence[str] = (),
+    fetches: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Summary:
     """Compiles a `.tfc` or `.onnx` file or a module to a file.
@@ -78,7 +82,8 @@ def compile(
     refuse reads and writes of one variable that no data or control edge orders. devices: names such
     as "cpu:0" over which the ops are spread, each a thread of its own at the call; compress: "bf16"
     sends 32-bit floats between them as 16; cost: a profile of `tfc bench --profile-out` by which
-    they are spread.
+    they are spread. feeds, fetches: values of the main function, any of its body, that become its
+    inputs and its results; the rest goes (the pass `feed-fetch`).
 
     Raises TfcError for a mistake in the source or the options, UnsupportedError for what cannot be
     compiled.
@@ -90,7 +95,8 @@ def compile(
     names = (target,) if isinstance(target, str) else tuple(target)
     sizes = {k: str(v) for k, v in (dims or {}).items()}
     spread = tuple(devices), compress, str(cost)
-    options = Options(names, opt_level, sizes, strict, *spread)
+    part = tuple(feeds), tuple(fetches)
+    options = Options(names, opt_level, sizes, strict, *spread, *part)
     return _Compilation(source, Path(output), options, progress or _silent).run(emit)
 
 
@@ -212,10 +218,13 @@ class _Compilation:
     def _optimise(self, module: Module) -> None:
         """The graph passes; in a module that holds groups or kernels, those stay as they are."""
         from tfc.passes.graph.bind_dims import BindDims
+        from tfc.passes.graph.feed_fetch import FeedFetch
         from tfc.passes.pipeline_text import parse_pipeline
         from tfc.passes.pipelines import GIVEN, LEVELS
 
         passes: list[Pass] = []
+        if self.options.feeds or self.options.fetches:
+            passes.append(FeedFetch(self.options.feeds, self.options.fetches))
         if self.options.dims:
             passes.append(BindDims(tuple(f"{k}:{v}" for k, v in self.options.dims.items())))
         passes += self._device_passes()

@@ -54,6 +54,20 @@ SUFFIXES = {
     "--dim", multiple=True, metavar="NAME=N|LOW..HIGH", help="Fix or bound a symbolic dimension."
 )
 @click.option(
+    "--feed",
+    "feeds",
+    multiple=True,
+    metavar="NAME",
+    help="Make a value of the graph an input; what only it needed goes.",
+)
+@click.option(
+    "--fetch",
+    "fetches",
+    multiple=True,
+    metavar="NAME",
+    help="Make a value of the graph a result, instead of the model's own.",
+)
+@click.option(
     "--emit",
     type=click.Choice(list(SUFFIXES)),
     default="bundle",
@@ -81,6 +95,8 @@ def command(
     opt_level: str,
     targets: tuple[str, ...],
     dim: tuple[str, ...],
+    feeds: tuple[str, ...],
+    fetches: tuple[str, ...],
     emit: str,
     strict: bool,
     devices: str | None,
@@ -103,6 +119,8 @@ def command(
             opt_level=int(opt_level),
             dims=dims,
             emit=emit,
+            feeds=feeds,
+            fetches=fetches,
             strict=strict,
             devices=[d.strip() for d in devices.split(",")] if devices else (),
             compress=compress or "",

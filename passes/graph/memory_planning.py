@@ -14,6 +14,7 @@ from tfc.passes.graph.arena import Interval, nominal, peak, plan
 from tfc.passes.graph.direct_assigns import direct_assigns
 from tfc.passes.graph.liveness import memory_of, root
 from tfc.passes.graph.regions import home, is_inside
+from tfc.passes.graph.scan_outputs import carried_outputs
 from tfc.passes.graph.webs import Web, Webs
 
 
@@ -110,19 +111,23 @@ class _Rooms:
         self.found: dict[Value, _Room] = {}
         targets: dict[Web, Target] = {**direct_assigns(module, function, self.webs)}
         targets |= _targets(function, self.webs)
+        carried = carried_outputs(function, self.webs)
+        for value, part in carried.items():
+            self.found[value] = _Room((), part, ())
         for web in self.webs.all:
-            if web.writes:
-                self._add(web, targets.get(web))
+            writes = [v for v in web.writes if v not in carried]
+            if writes:
+                self._add(web, writes, targets.get(web))
 
-    def _add(self, web: Web, target: Target | None) -> None:
+    def _add(self, web: Web, writes: list[Value], target: Target | None) -> None:
         """As many places as values of the web are needed at once; a target is one of them."""
-        avoid = {value: self._needed(web, value) for value in web.writes}
+        avoid = {value: self._needed(web, value) for value in writes}
         count = 1 + max(map(len, avoid.values())) - (target is not None)
         first = len(self.intervals)
         numbers = tuple(range(first, first + count))
-        size = memory_of(web.writes[0])
+        size = memory_of(writes[0])
         self.intervals += [(web.start, web.end, size)] * count
-        for value in web.writes:
+        for value in writes:
             self.found[value] = _Room(numbers, target, avoid[value])
 
     def _needed(self, web: Web, written: Value) -> tuple[Value, ...]:

@@ -251,6 +251,20 @@ def test_slices_are_read_and_written_in_place(tmp_path: Path) -> None:
     assert "call void @llvm.memcpy.p0.p0.i64(" not in text
 
 
+def test_what_is_carried_and_given_out_is_not_copied(tmp_path: Path) -> None:
+    body = """  func @main(%q: tensor<Sx4xf32>, %x: tensor<4xf32>) -> (%y: tensor<Sx4xf32>) {
+    %h, %y = scan(%x, %q) {carries = 1, length = (S)} : tensor<4xf32>, tensor<Sx4xf32>
+        do(%a: tensor<4xf32>, %b: tensor<4xf32>) {
+      %m = launch(%a, %b) {kernel = @mean} : tensor<4xf32>
+      yield %m, %m
+    }
+    return %y
+  }
+"""
+    assert rooms(body) == [(1, True), (1, True)]
+    assert "call void @llvm.memcpy.p0.p0.i64(" not in emitted(body, tmp_path)
+
+
 def emitted(body: str, folder: Path) -> str:
     """The LLVM text of a module."""
     (folder / "model.tfc").write_text(HEAD + body + "}\n")

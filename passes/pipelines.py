@@ -16,12 +16,25 @@ FOLD_SCALES = (
     "dce",
 )
 
+LOOPS = (
+    "carried-values",  # what loops need not carry; after folding, which tells how often they run
+    "loop-invariant-code-motion",  # then more is the same in all iterations
+    "control-edges",  # ops without edges can share kernels
+)
+
+STRUCTURED = (
+    "prune",  # first: nobody needs to look at what never runs
+    "functionalize",  # from here on branches and loops are regions
+    "prune",  # what has effects becomes a target of its block, now that each op has one
+    "unordered-state",  # a check of what was written, before anything else rewrites it
+    "gradients",  # through regions; from here on all ops have a meaning of their own
+)
+"""How each level begins."""
+
 # ---- the graph, optimised and gathered to groups; what all targets share
 
 O0 = (
-    "prune",  # first: nobody needs to look at what never runs
-    "functionalize",  # from here on branches and loops are regions
-    "gradients",  # through regions; from here on all ops have a meaning of their own
+    *STRUCTURED,
     "entry-checks",  # before anything else rewrites ops, which would lose what they assume
     "decompose",  # kernels are built from primitives only
     "kernel-forms",  # the few forms that kernel builders take
@@ -30,29 +43,27 @@ O0 = (
 )
 
 O1 = (
-    "prune",  # first: nobody needs to look at what never runs
-    "functionalize",  # from here on branches and loops are regions
-    "gradients",  # through regions; from here on all ops have a meaning of their own
+    *STRUCTURED,
     "entry-checks",  # before anything else rewrites ops, which would lose what they assume
     "constant-folding",  # shapes and statistics become constants, which the rules look for
     *CLEAN,
     "decompose",  # from here on there are primitives only
     "constant-folding",  # what composites computed from constants, such as scales of batch norms
+    *LOOPS,
     *CLEAN,
     "kernel-forms",  # the few forms that kernel builders take
     "fusion{largest=1}",  # every op a kernel of its own
 )
 
 O2 = (
-    "prune",  # first: nobody needs to look at what never runs
-    "functionalize",  # from here on branches and loops are regions
-    "gradients",  # through regions; from here on all ops have a meaning of their own
+    *STRUCTURED,
     "entry-checks",  # before anything else rewrites ops, which would lose what they assume
     "constant-folding",  # shapes and statistics become constants, which the rules look for
     *CLEAN,
     "raise-idioms",  # what exporters spell out; before decompose spells it out again, one way only
     "decompose",  # from here on there are primitives only
     "constant-folding",  # what composites computed from constants, such as scales of batch norms
+    *LOOPS,
     *CLEAN,
     "kernel-forms",  # before layouts: a bias is then an op of its own
     "layout",  # before fusion: groups have one layout; while each hero is still an op
@@ -61,15 +72,14 @@ O2 = (
 )
 
 O3 = (
-    "prune",  # first: nobody needs to look at what never runs
-    "functionalize",  # from here on branches and loops are regions
-    "gradients",  # through regions; from here on all ops have a meaning of their own
+    *STRUCTURED,
     "entry-checks",  # before anything else rewrites ops, which would lose what they assume
     "constant-folding",  # shapes and statistics become constants, which the rules look for
     *CLEAN,
     "raise-idioms",  # what exporters spell out; before decompose spells it out again, one way only
     "decompose",  # from here on there are primitives only
     "constant-folding",  # what composites computed from constants, such as scales of batch norms
+    *LOOPS,
     *FOLD_SCALES,
     *CLEAN,
     "kernel-forms",  # before layouts: a bias is then an op of its own
@@ -91,9 +101,7 @@ DEVICES = (
 """Before a level, for several devices."""
 
 GIVEN = (
-    "prune",  # first: nobody needs to look at what never runs
-    "functionalize",  # from here on branches and loops are regions
-    "gradients",  # through regions; from here on all ops have a meaning of their own
+    *STRUCTURED,
     "bound-accesses",  # of the kernels that are there; those made later need it not
     "check-groups",  # of the groups that are there; those made later fit
     "entry-checks",  # what ops assume, inside of groups too

@@ -208,7 +208,9 @@ class Writer:
         self.line(f"{end} {', '.join(values)}{after}")
 
     def types(self) -> list[str]:
-        return [self.random.choice((VECTOR, NUMBER, ROWS)) for _ in range(self.random.randint(1, 3))]
+        return [
+            self.random.choice((VECTOR, NUMBER, ROWS)) for _ in range(self.random.randint(1, 3))
+        ]
 
     def head(self, names: list[str], text: str, types: list[str], attributes: str = "") -> None:
         written = f" {{{attributes}}}" if attributes else ""

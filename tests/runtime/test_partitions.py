@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from tfc.runtime.channels import Channels
 from tfc.runtime.errors import CancelledError, RunError, StateError
 from tfc.runtime.host import Context
 from tfc.runtime.locks import CallLock
+from tfc.runtime.partitions import run_partitions
 from tfc.runtime.state import State
 from tfc.text import parse_module
 
@@ -202,6 +205,22 @@ def test_stopped_channels_wake_who_waits() -> None:
     assert not thread.is_alive() and len(caught) == 1
 
 
+def test_threads_are_used_again(tmp_path: Path) -> None:
+    """Also in a child process, which has none of its parent's threads."""
+    bundle = compiled(BRANCHES, tmp_path, devices=TWO)
+    inputs = {"x": np.ones((2, 64), np.float32)}
+    expected = bundle.run(inputs)["y"]
+    threads = threading.active_count()
+    for _ in range(10):
+        bundle.run(inputs)
+    assert threading.active_count() == threads
+    child = os.fork()
+    if not child:
+        right = bundle.run(inputs)["y"].tobytes() == expected.tobytes()
+        os._exit(0 if right else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_a_lock_of_calls() -> None:
     """Who acts for the holder gets in, others do not; releasing what is not held is an error."""
     lock = CallLock()
@@ -223,3 +242,23 @@ def test_a_lock_of_calls() -> None:
     assert inside == ["friend", "stranger"]
     with pytest.raises(RuntimeError):
         lock.release()
+
+
+def test_an_interrupt_ends_all_parts() -> None:
+    """Ctrl-C reaches the caller when every part has ended."""
+    context, ended = Context(State()), threading.Event()
+
+    def quick(inner: Context) -> list[np.ndarray]:
+        signal.raise_signal(signal.SIGINT)
+        return []
+
+    def slow(inner: Context) -> list[np.ndarray]:
+        try:
+            return [inner.channels.receive("never", inner)]
+        finally:
+            ended.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        run_partitions([quick, slow], context)
+    assert ended.is_set()
+    assert run_partitions([lambda c: [], lambda c: []], Context(State())) == []

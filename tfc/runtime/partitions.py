@@ -9,12 +9,14 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from .channels import Channels, Rendezvous
 from .errors import RunError
 from .host import Context, OutputType, host_op
 from .tensors import Array
+from .workers import start
 
 Partition = Callable[[Context], list[Array]]
 """Runs one partition, in a context of its own, and gives its outputs."""
@@ -47,30 +49,39 @@ class _Partitions:
     def run(self) -> list[Array]:
         """All outputs; the first partition runs on the thread of the caller."""
         with self.guard, self.lock.lent() as caller:
-            threads = [
-                threading.Thread(
-                    target=self.part, args=(number, caller), name=f"tfc-partition-{number}"
-                )
-                for number in range(1, len(self.parts))
-            ]
-            for thread in threads:
-                thread.start()
+            waits: list[Callable[[], None]] = []
+            try:
+                for number in range(1, len(self.parts)):
+                    waits.append(start(partial(self.part, number, caller)))
+            except RuntimeError as error:  # the system gives no more threads
+                self.fail(error)
             self.part(0, caller)
-            for thread in threads:
-                thread.join()
+            for wait in waits:
+                self.until(wait)
         self.raise_first()
         return [array for outputs in self.outputs for array in outputs]
+
+    def until(self, wait: Callable[[], None]) -> None:
+        """Waits for a part; an interrupt ends all parts first, which still use the caller's memory."""
+        while True:
+            try:
+                return wait()
+            except KeyboardInterrupt as error:
+                self.fail(error)
 
     def part(self, number: int, caller: object) -> None:
         try:
             with self.lock.acting_for(caller):
                 self.outputs[number] = self.parts[number](self.context)
         except BaseException as error:
-            self.errors.append(error)
-            self.context.cancelled.set()
-            self.channels.stop()
+            self.fail(error)
         finally:
             self.channels.finished()
+
+    def fail(self, error: BaseException) -> None:
+        self.errors.append(error)
+        self.context.cancelled.set()
+        self.channels.stop()
 
     def raise_first(self) -> None:
         """Raises what went wrong first; that others were cancelled came of it."""

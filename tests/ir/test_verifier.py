@@ -9,7 +9,7 @@ import pytest
 
 import tfc.ops
 import tfc.tile.ops
-from tfc.ir.core import OPS, Module, Op, Value, result, result_type, variadic
+from tfc.ir.core import Module, Op
 from tfc.ir.errors import TfcError
 from tfc.ir.expr import symbol
 from tfc.ir.types import F32, TensorType
@@ -387,26 +387,57 @@ def test_breaks(change: Callable[[Module], None], message: str) -> None:
     assert message in caught.value.message
 
 
-def test_merge_may_use_what_comes_later() -> None:
-    class Merge(Op, name="merge"):
-        values: list[Value] = variadic()
-        type: TensorType = result_type()
-        output: Value = result()
+LOOP = """\
+func @f(%x: tensor<f32>) -> (%y: tensor<f32>) {
+  %e = enter(%x) {frame = "loop"}
+  %m, %i = merge(%e, %n) : tensor<f32>, tensor<i32>
+  %p = greater(%m, %e)
+  %c = loop_cond(%p)
+  %d, %b = switch(%m, %c)
+  %t = tanh(%b)
+  %n = next_iteration(%t)
+  %y = exit(%d)
+  return %y
+}
+"""
 
-    try:
-        module = parse_module(
-            "func @f(%x: tensor<f32>) -> (%y: tensor<f32>) {\n"
-            "%m = merge(%x, %n) : tensor<f32>\n%n = neg(%m)\nreturn %m }"
-        )
+
+def test_merge_may_use_what_comes_later() -> None:
+    module = parse_module(LOOP)
+    verify(module)
+    other = parse_module("func @g(%q: tensor<f32>) { return }").main.body.args[0]
+    find(module, "merge").set_operand(1, other)
+    with pytest.raises(TfcError, match="not defined in this function"):
         verify(module)
-        module.main.body.terminator.set_operand(0, module.main.body.args[0])
-        find(module, "neg").set_operand(0, module.main.body.args[0])
-        other = parse_module("func @g(%q: tensor<f32>) { return }").main.body.args[0]
-        find(module, "merge").set_operand(1, other)
-        with pytest.raises(TfcError, match="not defined in this function"):
-            verify(module)
-    finally:
-        del OPS["merge"]
+    find(module, "merge").set_operand(1, find(module, "tanh").result)
+    with pytest.raises(TfcError, match="is not defined before it"):
+        verify(module)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "tanh(%b)",
+            "add(%b, %x)",
+            "%x is in the function, but the others are in the frame",
+        ),
+        ("exit(%d)", "exit(%x)", "its operand is in no frame"),
+        ("loop_cond(%p)", "loop_cond(%o)", "it is in no frame"),
+        ("return %y", "return %t", "%t lives in the frame 'loop'"),
+        ("next_iteration(%t)", "next_iteration(%o)", "it is in no frame"),
+        ("{frame", "{parallel_iterations = 0, frame", "C2: parallel_iterations is 0"),
+        ('"loop"', '""', "C3: the frame has no name"),
+    ],
+)
+def test_frames_are_consistent(old: str, new: str, message: str) -> None:
+    text = LOOP.replace(old, new)
+    if "%o" in new:
+        kind = "greater(%x, %x)" if "cond" in new else "neg(%x)"
+        text = text.replace("  %e =", f"  %o = {kind}\n  %e =")
+    with pytest.raises(TfcError) as caught:
+        verify(parse_module(text))
+    assert message in caught.value.message
 
 
 def test_cost_is_linear() -> None:

@@ -24,7 +24,6 @@ from tfc.ir.core import (
     attribute,
     result,
     result_type,
-    variadic,
 )
 from tfc.ir.errors import TfcError
 from tfc.ir.expr import symbol
@@ -191,20 +190,15 @@ def test_layouts() -> None:
 
 @pytest.fixture
 def later_ops() -> Iterator[None]:
-    """`test_read(@v)` takes a symbol, and `merge` may name what comes later."""
+    """`test_read(@v)` takes a symbol."""
 
     class Read(Op, name="test_read"):
         variable: SymbolRef = attribute("symbol")
         type: TensorType = result_type()
         output: Value = result()
 
-    class Merge(Op, name="merge"):
-        values: list[Value] = variadic()
-        type: TensorType = result_type()
-        output: Value = result()
-
     yield
-    del OPS[Read.name], OPS[Merge.name]
+    del OPS[Read.name]
 
 
 @pytest.mark.usefixtures("later_ops")
@@ -216,14 +210,13 @@ def test_symbols_before_operands() -> None:
     assert print_module(module) == text
 
 
-@pytest.mark.usefixtures("later_ops")
 def test_merge_names_what_comes_later() -> None:
-    text = "%m = merge(%x, %n) : tensor<2xf32>\n%n = neg(%m)"
-    merge, following, _ = ops(text)
+    merged = "%m, %i = merge(%x, %n) : tensor<2xf32>, tensor<i32>"
+    merge, following, _ = ops(f"{merged}\n%n = neg(%m)")
     assert merge.operands[1] is following.result
     assert (merge, 1) in following.result.uses
     with pytest.raises(TfcError, match="%n is not defined"):
-        ops("%m = merge(%x, %n) : tensor<2xf32>")
+        ops(merged)
 
 
 # ---- files

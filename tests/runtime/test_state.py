@@ -70,6 +70,25 @@ QUEUE = """module {
   }
 }
 """
+PARTS = """module {
+  variable @v : tensor<4xf32>
+  variable @w : tensor<4xf32>
+  func @main(%x: tensor<4xf32>) -> (%y: tensor<4xf32>, %z: tensor<4xf32>) {
+    %y, %z = partitioned_call(%x) {parts = [@left, @right]} : tensor<4xf32>, tensor<4xf32>
+    return %y, %z
+  }
+  func @left(%x: tensor<4xf32>) -> (%y: tensor<4xf32>) {
+    %a = add(%x, %x) : tensor<4xf32>
+    %y = assign(@w, %a) : tensor<4xf32>
+    return %y
+  }
+  func @right(%x: tensor<4xf32>) -> (%y: tensor<4xf32>) {
+    %n = neg(%x) : tensor<4xf32>
+    %y = assign(@v, %n) : tensor<4xf32>
+    return %y
+  }
+}
+"""
 X = np.array([1, 2, 3, 4], np.float32)
 
 
@@ -267,6 +286,16 @@ def test_who_waits_for_an_element_holds_no_variables(queue: Path) -> None:
         taker.join(10)
         np.testing.assert_array_equal(found[0], -3 * X)
         np.testing.assert_array_equal(bundle.state["last"], -3 * X)
+
+
+def test_parts_of_a_call_share_what_it_has_locked(folder: Path) -> None:
+    with tfc.load(compiled(PARTS, folder, "parts")) as bundle:
+        assert bundle.main.info.stateful
+        for turn in range(20):
+            found = bundle.run({"x": X * turn})
+            np.testing.assert_array_equal(found["y"], 2 * X * turn)
+            np.testing.assert_array_equal(bundle.state["v"], found["z"])
+            np.testing.assert_array_equal(bundle.state["w"], found["y"])
 
 
 def test_closing_ends_calls_that_wait(queue: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfc.ir.builder import Builder
-from tfc.ir.core import Block, Module, Op
+from tfc.ir.core import Block, Effect, Module, Op, effects_of
 from tfc.ops.attention import Attention
 from tfc.ops.base import Composite
 from tfc.ops.constant import Constant
@@ -69,12 +69,24 @@ def _replace(op: Op) -> Op | None:
     previous, block = op.previous, op.parent
     assert block is not None
     values = op.decompose(Builder.before_op(op))
+    parts: list[Op] = []
     part = previous.next if previous else block.first
     while part is not None and part is not op:
         part.device = op.device
-        if not isinstance(part, Constant):  # which run at no time
-            for other in op.after:
-                part.add_after(other)
+        parts.append(part)
         part = part.next
+    for part in _waiting(parts):
+        for other in op.after:
+            part.add_after(other)
     op.replace(values)
     return previous.next if previous else block.first
+
+
+def _waiting(parts: list[Op]) -> list[Op]:
+    """The parts that run after what the composite ran after: those with effects, if any has some.
+
+    When the others run is then seen nowhere; with an edge they would be no part of a larger kernel.
+    Constants run at no time.
+    """
+    with_effects = [part for part in parts if effects_of(part) is not Effect.NONE]
+    return with_effects or [part for part in parts if not isinstance(part, Constant)]

@@ -223,14 +223,22 @@ class ConvWeightGradient(WindowGradient, name="conv_weight_gradient"):
         each = self.result.tensor.shape[1]
         groups, place = self.groups, product([n, *counts])
         seen = [self._columns(do, tap_slice(do, padded, windows, tap)) for tap in taps]
-        columns = seen[0] if len(seen) == 1 else do("concat", seen, axis=3)
+        columns = self._laid_out(do, seen[0]) if len(seen) == 1 else do("concat", seen, axis=3)
         depth = normal(as_expr(each) * len(taps))
         right = do.reshape(columns, (groups, place, depth))
-        left = do.reshape(self._rows(do, self.g), (groups, as_expr(out) // groups, place))
+        rows = self._laid_out(do, self._rows(do, self.g))
+        left = do.reshape(rows, (groups, as_expr(out) // groups, place))
         found = do("matmul", left, right)
         split = do.reshape(found, (groups, as_expr(out) // groups, len(taps), each))
         moved = do.transpose(split, (0, 1, 3, 2))
         return [do.reshape(moved, self.result.tensor.shape)]
+
+    def _laid_out(self, do: Calculus, x: Value) -> Value:
+        """x in memory in its own order: a product would follow a view over batch and places slowly.
+
+        A sum has a kernel of its own, which a view has not; it only makes -0 a 0.
+        """
+        return do("add", x, 0)
 
     def _split(self, do: Calculus, x: Value) -> Value:
         """N, C, ... as N, groups, members of a group, places."""

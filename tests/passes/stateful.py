@@ -7,7 +7,7 @@ loop ends, and numbers stay small.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -185,7 +185,7 @@ class Writer:
     # ---- regions
 
     @contextmanager
-    def region(self, arguments: list[tuple[str, str]]) -> Iterator[None]:
+    def region(self, arguments: list[tuple[str, str]]) -> Generator[None]:
         outer, self.scope = self.scope, self.scope.inner()
         for name, kind in arguments:
             self.scope.values.setdefault(kind, []).append(name)

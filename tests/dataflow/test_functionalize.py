@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,7 @@ from tfc.ir.errors import TfcError
 from tfc.ir.frames import has_primitive_control
 from tfc.passes.manager import PassManager, parse_pipeline
 from tfc.runtime.state import State
+from tfc.session_compiled import compiled
 from tfc.text.parse import parse_module
 from tfc.text.print import print_module
 
@@ -43,7 +46,12 @@ def same(module: Module, seed: int) -> None:
             np.testing.assert_array_equal(array, found[name], err_msg=f"seed {seed}: {name}")
 
 
-@pytest.mark.parametrize("batch", range(14))
+def batches(count: int, quick: int) -> list[Any]:
+    """Batches of random programs, of which some run always."""
+    return [pytest.param(n, marks=[pytest.mark.slow] if n >= quick else []) for n in range(count)]
+
+
+@pytest.mark.parametrize("batch", batches(14, 2))
 def test_as_written(batch: int) -> None:
     for seed in range(batch * BATCH, (batch + 1) * BATCH):
         module = parse_module(Program(seed).text())
@@ -51,7 +59,7 @@ def test_as_written(batch: int) -> None:
         same(module, seed)
 
 
-@pytest.mark.parametrize("batch", range(6))
+@pytest.mark.parametrize("batch", batches(6, 1))
 def test_in_another_order(batch: int) -> None:
     """Ops of a loop may then stand between others that touch the same variables.
 
@@ -66,3 +74,18 @@ def test_in_another_order(batch: int) -> None:
             assert "no structured form" in str(error) or "wait for each other" in str(error)
             refused += 1
     assert refused <= BATCH // 3
+
+
+def test_compiled() -> None:
+    """Machine code does the same too."""
+    for seed in (3000, 3001, 3002):
+        module = parse_module(Program(seed).text())
+        state = State()
+        call = compiled(clone_module(module), state)
+        for a, b in INPUTS:
+            for number, name in enumerate(VARIABLES):
+                state.write(name, np.asarray(number + 1, np.float32))
+            found = call({"a": np.asarray(a, np.float32), "b": np.asarray(b, np.float32)})
+            found |= {f"@{n}": v for n, v in state.variables.items() if v is not None}
+            for name, array in run(module, a, b).items():
+                np.testing.assert_allclose(found[name], array, rtol=1e-5, err_msg=f"{seed} {name}")

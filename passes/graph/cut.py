@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tfc.interpret import needed_ops
 from tfc.ir.core import Colocate, Function, Module, Op, Value, resources_of
 from tfc.ir.devices import Device, parse_device
 from tfc.ir.effects import ancestor_in, outer_values
@@ -16,7 +15,7 @@ from tfc.passes.graph.device_groups import is_free, named
 
 @dataclass
 class Cut:
-    """The devices of a function's needed ops in order of first use, and the edges between them.
+    """The devices of a function in order of first use, and its edges between them.
 
     An edge is an op and a value of it, or None for a control edge. `arrivals` are those that first
     are needed by an op, `leaving` those that go out from one, each with the device that it goes to.
@@ -38,16 +37,18 @@ class Cut:
     )
 
 
-def cut(module: Module, function: Function) -> Cut | None:
-    """The edges between devices; None for a function whose ops name no device.
+def names_devices(function: Function) -> bool:
+    """Whether an op of a function says where it runs."""
+    return any(op.device is not None for op in function.body.walk())
+
+
+def cut(module: Module, function: Function) -> Cut:
+    """The edges between devices of a function that holds only what it needs.
 
     Raises TfcError for an op without a device, for one with a part on another device, and for ops
     on one variable or resource that lie apart; UnsupportedError for what cannot cross.
     """
-    needed = needed_ops(function.body)
-    ops = [o for o in function.body if o in needed and not o.terminator and not is_free(o)]
-    if not any(o.device is not None for op in ops for o in op.walk()):
-        return None
+    ops = [op for op in function.body if not op.terminator and not is_free(op)]
     home: dict[Op, Device] = {}
     for op in ops:
         home[op] = _device_of(op, function, home)

@@ -18,8 +18,9 @@ from tfc.ops.constant import Constant
 from tfc.ops.control import Return
 from tfc.ops.partitions import PartitionedCall, Recv, Send
 from tfc.passes.base import Pass, PassContext, register
-from tfc.passes.graph.cut import Cut, cut, without_devices
+from tfc.passes.graph.cut import Cut, cut, names_devices, without_devices
 from tfc.passes.graph.device_groups import is_free, is_partitioned
+from tfc.passes.graph.prune import prune_function
 
 
 @register("partition")
@@ -31,8 +32,9 @@ class Partition(Pass):
     before its first user, one for each tensor and device (arXiv 1603.04467, section 3.2.2); control
     edges become those of a bool, where no tensor comes that way anyhow. All keep the order of the
     text, so that no two functions wait for each other. Constants go wherever they are used, inputs
-    to all parts. The function itself becomes a `partitioned_call`. `compress=bf16` sends 32-bit
-    floats as bf16, rounded to nearest even (section 5.5). An op with regions lies on one device.
+    to all parts; what nothing needs is pruned. The function itself becomes a `partitioned_call`.
+    `compress=bf16` sends 32-bit floats as bf16, rounded to nearest even (section 5.5). An op with
+    regions lies on one device.
 
     Before:
     ```mlir
@@ -74,13 +76,14 @@ class Partition(Pass):
             raise TfcError(f"cannot compress as {self.compress!r}", hint="bf16, or nothing")
         changed = False
         for function in list(module.functions.values()):
-            if is_partitioned(function):
+            if is_partitioned(function) or not names_devices(function):
                 continue
+            changed |= prune_function(function, context)  # a send would need what nothing else does
             found = cut(module, function)
-            if found is None or not context.allow("partition"):
-                continue
+            if not context.allow("partition"):
+                break
             changed = True
-            if len(found.devices) == 1:
+            if len(found.devices) < 2:
                 without_devices(function)
                 continue
             _Partitioning(module, function, found, self.compress == "bf16").run(context)

@@ -62,7 +62,7 @@ class _Partitions:
         return [array for outputs in self.outputs for array in outputs]
 
     def until(self, wait: Callable[[], None]) -> None:
-        """Waits for a part; an interrupt ends all parts first, which still use the caller's memory."""
+        """Waits for a part; an interrupt ends them all, since they use memory of the caller."""
         while True:
             try:
                 return wait()

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.passes import stateful
 from tests.passes.graph.device_graphs import device_module
 from tfc.interpret import interpret, needed_ops
 from tfc.ir.core import Colocate, Module
+from tfc.ir.devices import parse_devices
 from tfc.ir.errors import TfcError, UnsupportedError
 from tfc.ir.verifier import verify
 from tfc.ops.base import static
@@ -19,6 +21,7 @@ from tfc.ops.constant import Constant
 from tfc.ops.partitions import Recv, Send
 from tfc.ops.stateful import StatefulOp
 from tfc.passes.base import PassContext
+from tfc.passes.graph.device_groups import device_groups
 from tfc.passes.graph.partition import Partition
 from tfc.runtime import partitions
 from tfc.runtime.channels import Channels
@@ -334,3 +337,36 @@ def test_mistakes_in_a_call(change: tuple[str, str], message: str) -> None:
     assert change[0] in text
     with pytest.raises(TfcError, match=message):
         verify(parse_module(text.replace(*change)))
+
+
+# ---- variables, control edges, nested control flow
+
+
+def spread(module: Module, seed: int, count: int = 2) -> None:
+    """Puts each group of ops that must lie together on a random device."""
+    r = Random(seed)
+    devices = parse_devices(tuple(f"cpu:{n}" for n in range(count)))
+    for group in device_groups(module, devices):
+        device = str(r.choice(devices))
+        for op in group.ops:
+            op.device = device
+
+
+@pytest.mark.parametrize("first", range(0, 100, 20))
+def test_control_flow_and_state(first: int) -> None:
+    """Functions that share variables, with loops and branches: each call, and what it leaves."""
+    crossed = 0
+    for seed in range(first, first + 20):
+        module, _, calls = stateful.generate(seed, 24)
+        expected = stateful.outcome(module, calls)
+        spread(module, seed, 2 + seed % 2)
+        Partition().run(module, PassContext())
+        verify(module)
+        MADE.clear()
+        for before, after in zip(expected, stateful.outcome(module, calls), strict=True):
+            assert before.keys() == after.keys(), seed
+            for name, array in before.items():
+                same = np.asarray(array).tobytes() == np.asarray(after[name]).tobytes()
+                assert same, (seed, name)
+        crossed += sum(len(channels.sent) for channels in MADE)
+    assert crossed > 40

@@ -48,5 +48,12 @@ def test_draws_can_be_made_again_in_any_order() -> None:
     found = [draws.below(1000, k) for k in range(600)]
     assert [Draws(3).below(1000, k) for k in (599, 3, 300)] == [found[k] for k in (599, 3, 300)]
     assert min(found) >= 0 and max(found) < 1000 and len(set(found)) > 400
+    for bound in (1, 2, 3, 1 << 20, (1 << 32) - 1):  # one bound for many draws, or one for each
+        varied = Draws(9)
+        varied.below(7, 0)
+        first = [Draws(9).below(bound, k) for k in (0, 5, 255)]
+        assert [varied.below(bound, k) for k in (0, 5, 255)] == first
+        words = blocks(9, 5, 1)[0].tolist()
+        assert first[1] == (words[1] << 32 | words[0]) * bound >> 64
     counts = np.bincount([draws.below(7, k) for k in range(7000)], minlength=7)
     assert np.abs(counts - 1000).max() < 150

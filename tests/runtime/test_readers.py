@@ -152,7 +152,7 @@ def filled_queue(folder: Path, kind: str = "random_shuffle_queue", **more: Any) 
 
 def taken(state: State, count: int) -> list[int]:
     found = state.resource("q").dequeue(Context(state), count)
-    return [int(y) for _, y in found]
+    return [int(y[0]) for _, y in found]
 
 
 def test_a_reader_fills_a_queue_until_its_end(tmp_path: Path) -> None:

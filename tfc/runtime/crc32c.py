@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from .tensors import Array
+
 _POLYNOMIAL = 0x82F63B78  # its bits reversed
 _LANES = 64  # parts of a long text that are worked on side by side
 _SHORT = 4096  # below this many bytes one byte at a time is quicker
@@ -29,6 +31,17 @@ def masked_crc32c(data: bytes) -> int:
     """The checksum as TFRecord stores it, so that a checksum of data with checksums still tells."""
     value = crc32c(data)
     return ((value >> 15 | value << 17) + _MASK_DELTA) & 0xFFFFFFFF
+
+
+def masked_rows(rows: Array) -> Array:
+    """That of each row of a matrix of bytes, side by side."""
+    registers = np.full(len(rows), 0xFFFFFFFF, np.uint32)
+    table = np.array(_BYTES, np.uint32)
+    for column in np.ascontiguousarray(rows.T):
+        registers = table[(registers ^ column) & 0xFF] ^ registers >> np.uint32(8)
+    values = ~registers
+    turned = values >> np.uint32(15) | values << np.uint32(17)
+    return (turned.astype(np.uint64) + np.uint64(_MASK_DELTA)).astype(np.uint32)
 
 
 def _advanced(value: int, data: bytes) -> int:

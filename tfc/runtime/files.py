@@ -15,24 +15,25 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from .crc32c import masked_crc32c
+from .crc32c import masked_crc32c, masked_rows
 from .errors import StateError
 from .host import OutputType
 from .paths import opened, read_at
 from .safetensors import read_header
 from .tensors import Array, storage_dtype
 
-Element: TypeAlias = "tuple[Array, ...]"
+Columns: TypeAlias = "tuple[Array, ...]"
+"""Some elements: for each component an array, along whose axis 0 they lie."""
 
 MAXIMUM_NPY_HEADER = 1 << 16
-CHUNK_BYTES = 1 << 20  # about so much is read at once
+CHUNK_BYTES = 1 << 18  # about so much is read at once
 
 
 class Rows(Protocol):
     """An open file of elements."""
 
-    def read(self, place: int) -> Iterator[tuple[Element, int]]:
-        """The elements from a place on, each with the place behind it."""
+    def read(self, place: int) -> Iterator[tuple[Columns, range]]:
+        """The elements from a place on, some at a time, with the places behind each of them."""
         ...
 
     def close(self) -> None: ...
@@ -87,13 +88,12 @@ class Tables:
                 first = f"{tables[0].what} has {self.count}"
                 raise StateError(f"{table.what} has {table.count} rows, {first}")
 
-    def read(self, place: int) -> Iterator[tuple[Element, int]]:
+    def read(self, place: int) -> Iterator[tuple[Columns, range]]:
         step = max(1, CHUNK_BYTES // max(1, sum(t.row_bytes for t in self._tables)))
         for start in range(place, self.count, step):
             stop = min(self.count, start + step)
-            parts = [table.rows(start, stop) for table in self._tables]
-            for row in range(stop - start):
-                yield tuple(part[row].copy() for part in parts), start + row + 1
+            columns = tuple(table.rows(start, stop) for table in self._tables)
+            yield columns, range(start + 1, stop + 1)
 
     def close(self) -> None:
         for table in self._tables:
@@ -210,40 +210,47 @@ class Records:
         self._ends = np.cumsum(sizes).tolist()
         self._descriptor, self._size = opened(folder, path, what)
 
-    def read(self, place: int) -> Iterator[tuple[Element, int]]:
-        size = self._ends[-1]
-        room, count = size + 16, max(1, CHUNK_BYTES // (size + 16))
+    def read(self, place: int) -> Iterator[tuple[Columns, range]]:
+        room = self._ends[-1] + 16
+        count = max(1, CHUNK_BYTES // room)
         while place < self._size:
-            data = read_at(
-                self._descriptor, min(room * count, self._size - place), place, self._what
-            )
-            whole = len(data) // room * room
-            for start in range(0, max(whole, 1), room):
-                record = self._record(data[start : start + room], place + start)
-                yield self._element(record), place + start + room
-            place += max(whole, room)
+            size = min(room * count, self._size - place)
+            data = read_at(self._descriptor, size, place, self._what)
+            records = np.frombuffer(data[: size - size % room], np.uint8).reshape(-1, room)
+            good = self._good(records)
+            if good:
+                end = place + good * room
+                yield self._columns(records[:good, 12:-4]), range(place + room, end + 1, room)
+            if good * room < size:
+                raise self._error(data[good * room :][:room], place + good * room)
+            place += size
 
-    def _record(self, data: bytes, place: int) -> bytes:
-        """The data of the record at a place, which has to be of the declared size."""
-        where = f"{self._what}: the record at byte {place}"
-        if len(data) < 12 or masked_crc32c(data[:8]) != int.from_bytes(data[8:12], "little"):
-            raise StateError(f"{where} is damaged: the check of its length fails")
-        size, wanted = int.from_bytes(data[:8], "little"), self._ends[-1]
-        if size != wanted:
-            raise StateError(f"{where} has {size} bytes, an element has {wanted}")
-        if len(data) < wanted + 16:
-            raise StateError(f"{where} ends too early")
-        held = data[12 : 12 + size]
-        if masked_crc32c(held) != int.from_bytes(data[12 + size :], "little"):
-            raise StateError(f"{where} is damaged: the check of its data fails")
-        return held
+    def _good(self, records: Array) -> int:
+        """How many records, from the first on, are as they must be."""
+        lengths = records[:, :8].copy().view("<u8")[:, 0] == self._ends[-1]
+        headers = masked_rows(records[:, :8]) == records[:, 8:12].copy().view("<u4")[:, 0]
+        contents = masked_rows(records[:, 12:-4]) == records[:, -4:].copy().view("<u4")[:, 0]
+        bad = ~(lengths & headers & contents)
+        return int(bad.argmax()) if bad.any() else len(records)
 
-    def _element(self, data: bytes) -> Element:
+    def _columns(self, data: Array) -> Columns:
         starts = [0, *self._ends[:-1]]
         return tuple(
-            _values(data[start:end], storage_dtype(kind.dtype)).reshape(kind.shape).copy()
-            for start, end, kind in zip(starts, self._ends, self._kinds, strict=True)
+            _values(data[:, start:end].tobytes(), storage_dtype(k.dtype)).reshape(-1, *k.shape)
+            for start, end, k in zip(starts, self._ends, self._kinds, strict=True)
         )
+
+    def _error(self, data: bytes, place: int) -> StateError:
+        """What is wrong with the record at a place."""
+        where = f"{self._what}: the record at byte {place}"
+        if len(data) < 12 or masked_crc32c(data[:8]) != int.from_bytes(data[8:12], "little"):
+            return StateError(f"{where} is damaged: the check of its length fails")
+        size, wanted = int.from_bytes(data[:8], "little"), self._ends[-1]
+        if size != wanted:
+            return StateError(f"{where} has {size} bytes, an element has {wanted}")
+        if len(data) < wanted + 16:
+            return StateError(f"{where} ends too early")
+        return StateError(f"{where} is damaged: the check of its data fails")
 
     def close(self) -> None:
         os.close(self._descriptor)

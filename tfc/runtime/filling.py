@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS = 0.5  # how often a thread looks whether what it works for is still wanted
 
-Element: TypeAlias = "tuple[Array, ...]"
+Columns: TypeAlias = "tuple[Array, ...]"
+"""Some elements: for each component an array, along whose axis 0 they lie."""
 Position: TypeAlias = Any
 """A place in a source; None is its beginning."""
 
@@ -30,8 +31,8 @@ Position: TypeAlias = Any
 class Source(Protocol):
     """Elements in a fixed order, which can be read from any position on."""
 
-    def elements(self, position: Position) -> Iterator[tuple[Element, Position]]:
-        """Each element, and the position behind it."""
+    def chunks(self, position: Position) -> Iterator[tuple[Columns, list[Position]]]:
+        """Some elements at a time, and the position behind each of them."""
         ...
 
     def described(self, position: Position) -> Any:
@@ -65,8 +66,8 @@ class Filler:
     def _run(self, source: Source, position: Position) -> None:
         failure: LoaderError | None = None
         try:
-            for element, behind in source.elements(position):
-                if not self._put(element, behind):
+            for columns, behind in source.chunks(position):
+                if not self._put(columns, behind):
                     return
         except (LoaderError, OSError, ValueError, MemoryError) as error:
             failure = failure_of(error)
@@ -74,15 +75,16 @@ class Filler:
         if queue is not None:
             queue.end(self, failure)
 
-    def _put(self, element: Element, behind: Position) -> bool:
-        """Whether the element is in the queue at last; not where nobody wants it any more."""
-        while True:
+    def _put(self, columns: Columns, behind: list[Position]) -> bool:
+        """Whether all are in the queue at last; not where nobody wants them any more."""
+        done = 0
+        while done < len(behind):
             queue = self._queue()
             if queue is None or not queue.wants(self):
                 return False
-            if queue.feed(self, element, behind, WAIT_SECONDS):
-                return True
+            done = queue.feed(self, columns, behind, done, WAIT_SECONDS)
             del queue
+        return True
 
 
 class Ahead:
@@ -174,9 +176,16 @@ def _batches(
     source: Source, position: Position, size: int
 ) -> Iterator[tuple[list[Array], Position]]:
     """Stacks of that many elements; what is left at the end, being fewer, is left out."""
-    rows: list[Element] = []
-    for element, behind in source.elements(position):
-        rows.append(element)
-        if len(rows) == size:
-            yield [np.stack(column) for column in zip(*rows, strict=True)], behind
-            rows.clear()
+    held: list[Columns] = []
+    missing = size
+    for columns, behind in source.chunks(position):
+        start = 0
+        while start < len(behind):
+            stop = min(len(behind), start + missing)
+            held.append(tuple(column[start:stop] for column in columns))
+            missing -= stop - start
+            if not missing:
+                yield [np.concatenate(parts) for parts in zip(*held, strict=True)], behind[stop - 1]
+                held.clear()
+                missing = size
+            start = stop

@@ -47,13 +47,24 @@ class Draws:
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._start = -1
+        self._bound = 0
         self._words: list[list[int]] = []
+        self._found: list[int] = []
 
     def below(self, bound: int, draw: int) -> int:
-        """A number from 0 to bound - 1; its bias is below bound / 2^64."""
+        """A number from 0 to bound - 1, where bound < 2^32; its bias is below bound / 2^64."""
         start = draw - draw % _KEPT
         if start != self._start:
-            self._words = blocks(self._seed, start, _KEPT).tolist()
-            self._start = start
+            self._draw(start, bound)
+        if bound == self._bound:
+            return self._found[draw - start]
         words = self._words[draw - start]
         return (words[1] << 32 | words[0]) * bound >> 64
+
+    def _draw(self, start: int, bound: int) -> None:
+        """Makes a number of draws at once, for the bound that is likely to stay."""
+        found = blocks(self._seed, start, _KEPT)
+        self._start, self._bound, self._words = start, bound, found.tolist()
+        low, high = (found[:, i].astype(np.uint64) * np.uint64(bound) for i in (0, 1))
+        upper = high + (low >> np.uint64(32))
+        self._found = (upper >> np.uint64(32)).tolist()

@@ -31,6 +31,7 @@ from .state import State
 from .tensors import Array, storage_dtype
 
 Element: TypeAlias = "tuple[Array, ...]"
+"""For each component an array of one row, so that many are quick to join."""
 T = TypeVar("T")
 
 LARGEST_CAPACITY = 1 << 31
@@ -43,7 +44,7 @@ class Buffer(Protocol):
     drawn: int
 
     def __len__(self) -> int: ...
-    def put(self, element: Element) -> None: ...
+    def put(self, elements: Iterable[Element]) -> None: ...
     def take(self) -> Element: ...
     def elements(self) -> list[Element]: ...
 
@@ -60,8 +61,8 @@ class Fifo:
     def __len__(self) -> int:
         return len(self._line)
 
-    def put(self, element: Element) -> None:
-        self._line.append(element)
+    def put(self, elements: Iterable[Element]) -> None:
+        self._line.extend(elements)
 
     def take(self) -> Element:
         return self._line.popleft()
@@ -87,11 +88,10 @@ class Pool:
     def __len__(self) -> int:
         return len(self._pool) + len(self._line)
 
-    def put(self, element: Element) -> None:
-        if len(self._pool) <= self.reserve:
-            self._pool.append(element)
-        else:
-            self._line.append(element)
+    def put(self, elements: Iterable[Element]) -> None:
+        self._line.extend(elements)
+        while self._line and len(self._pool) <= self.reserve:
+            self._pool.append(self._line.popleft())
 
     def take(self) -> Element:
         index = self._draws.below(len(self._pool), self.drawn)
@@ -125,7 +125,10 @@ class Queue:
         self.info = info
         self.capacity = capacity
         self._buffer = buffer
-        self._changed = threading.Condition()
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)
+        self._low = threading.Condition(lock)  # what the thread that fills it waits for
+        self._step = max(1, (capacity - buffer.reserve) // 2)
         self._version = 0
         self._producers: deque[_Request] = deque()
         self._consumers: deque[_Request] = deque()
@@ -153,8 +156,9 @@ class Queue:
                     f"in it: {request.count - len(waiting)} of {request.count} elements are in it"
                 )
             if request is self._producers[0]:
-                while waiting and self._has_room():
-                    self._buffer.put(waiting.popleft())
+                count = min(len(waiting), self._room())
+                self._buffer.put([waiting.popleft() for _ in range(count)])
+                if count:
                     self._tell()
             return None if waiting else True
 
@@ -218,10 +222,10 @@ class Queue:
         """Whether nothing can come any more."""
         return self._closed and not self._producers
 
-    def _has_room(self) -> bool:
-        """More than the capacity fits where one takes more than that at once."""
+    def _room(self) -> int:
+        """For how many there is room; more than the capacity fits where one takes more at once."""
         needed = self._consumers[0].count + self._buffer.reserve if self._consumers else 0
-        return len(self._buffer) < max(self.capacity, needed)
+        return max(0, max(self.capacity, needed) - len(self._buffer))
 
     def _take(self, count: int) -> list[Element]:
         found = [self._buffer.take() for _ in range(count)]
@@ -231,6 +235,13 @@ class Queue:
     def _tell(self) -> None:
         self._version += 1
         self._changed.notify_all()
+        if self._source is not None and self._is_low():
+            self._low.notify_all()
+
+    def _is_low(self) -> bool:
+        """Whether the source should put in more: not for each element, unless somebody waits."""
+        enough = self._closed or len(self._buffer) > self.capacity - self._step
+        return self._room() > 0 if self._consumers else not enough
 
     # ---- waiting
 
@@ -275,20 +286,30 @@ class Queue:
         with self._changed:
             return filler is self._filler and not self._closed
 
-    def feed(self, filler: Filler, element: Element, position: Any, seconds: float) -> bool:
-        """Puts in an element of the source, behind which the position is; False: there is no room.
+    def feed(
+        self,
+        filler: Filler,
+        columns: Element,
+        behind: Sequence[Any],
+        start: int,
+        seconds: float,
+    ) -> int:
+        """Puts in elements of the source from `start` on, as many as there is room for.
 
-        Waits for room for that long at most.
+        Gives where it has come to; `behind` are the positions. Waits so long for room at most.
         """
-        with self._changed:
-            if not self._has_room():
-                self._changed.wait(seconds)
-            if filler is not self._filler or self._closed or not self._has_room():
-                return False
-            self._buffer.put(element)
-            self._position = position
-            self._tell()
-            return True
+        with self._low:
+            if not self._is_low():
+                self._low.wait(seconds)
+            if filler is not self._filler or self._closed:
+                return start
+            end = min(len(behind), start + self._room())
+            rows = ([column[i : i + 1] for i in range(start, end)] for column in columns)
+            self._buffer.put(zip(*rows, strict=True))
+            if end > start:
+                self._position = behind[end - 1]
+                self._tell()
+            return end
 
     def end(self, filler: Filler, failure: LoaderError | None) -> None:
         """Closes the queue, since its source has ended or failed."""
@@ -341,8 +362,8 @@ class Queue:
             position = self._source.checked(described["position"])
         buffer = _buffer(self.info)
         buffer.drawn = drawn
-        for row in range(count):
-            buffer.put(tuple(arrays[str(i)][row].copy() for i in range(len(self.info.types))))
+        parts = [arrays[str(i)].copy() for i in range(len(self.info.types))]
+        buffer.put(tuple(part[i : i + 1] for part in parts) for i in range(count))
         closed = bool(described["closed"])
 
         def apply() -> None:
@@ -356,7 +377,7 @@ class Queue:
 
 def _stacked(rows: Sequence[Array], kind: OutputType) -> Array:
     dtype = storage_dtype(kind.dtype)
-    return np.stack(rows) if rows else np.zeros((0, *kind.shape), dtype)
+    return np.concatenate(rows) if rows else np.zeros((0, *kind.shape), dtype)
 
 
 # ---- the kinds of queues
@@ -415,7 +436,7 @@ def enqueue(
     types: Sequence[OutputType],
 ) -> list[Array]:
     """Puts in one element."""
-    _of(context, attributes).enqueue(context, [tuple(a.copy() for a in arrays)])
+    _of(context, attributes).enqueue(context, [tuple(a.copy()[None] for a in arrays)])
     return []
 
 
@@ -427,7 +448,8 @@ def enqueue_many(
     types: Sequence[OutputType],
 ) -> list[Array]:
     """Puts in the slices along axis 0."""
-    rows = [tuple(a[i].copy() for a in arrays) for i in range(len(arrays[0]))]
+    held = [a.copy() for a in arrays]
+    rows = [tuple(a[i : i + 1] for a in held) for i in range(len(held[0]))]
     _of(context, attributes).enqueue(context, rows)
     return []
 
@@ -441,7 +463,7 @@ def dequeue(
 ) -> list[Array]:
     """Takes out one element."""
     (found,) = _of(context, attributes).dequeue(context, 1)
-    return list(found)
+    return [component[0] for component in found]
 
 
 @host_op("dequeue_many")
@@ -453,7 +475,7 @@ def dequeue_many(
 ) -> list[Array]:
     """Takes out `count` elements, stacked along axis 0."""
     found = _of(context, attributes).dequeue(context, attributes["count"])
-    return [np.stack(column) for column in zip(*found, strict=True)]
+    return [np.concatenate(column) for column in zip(*found, strict=True)]
 
 
 @host_op("dequeue_up_to")
@@ -468,7 +490,7 @@ def dequeue_up_to(
     results = [np.array(len(found), np.int64)]
     for column, kind in zip(zip(*found, strict=True), types[1:], strict=True):
         padded = np.zeros(kind.shape, storage_dtype(kind.dtype))
-        padded[: len(found)] = column
+        padded[: len(found)] = np.concatenate(column)
         results.append(padded)
     return results
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from .errors import StateError
-from .files import Element, Records, Rows, open_npys, open_safetensors
+from .files import Columns, Records, Rows, open_npys, open_safetensors
 from .filling import Ahead, Position
 from .host import (
     LOOK_SECONDS,
@@ -67,7 +67,7 @@ class Files:
             self._names = list(zip(*found, strict=True))
         return self._names
 
-    def elements(self, position: Position) -> Iterator[tuple[Element, Position]]:
+    def chunks(self, position: Position) -> Iterator[tuple[Columns, list[Position]]]:
         epoch, file, place = position or (0, 0, 0)
         names, folder = self.names(), root(self._folder, self._what)
         while not self._epochs or epoch < self._epochs:
@@ -75,9 +75,9 @@ class Files:
             while file < len(names):
                 rows = self._open(folder, names[file])
                 try:
-                    for element, behind in rows.read(place):
+                    for columns, places in rows.read(place):
                         found = True
-                        yield element, (epoch, file, behind)
+                        yield columns, [(epoch, file, behind) for behind in places]
                 finally:
                     rows.close()
                 file, place = file + 1, 0

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.passes import stateful
 from tests.passes.graph.device_graphs import device_module
-from tests.passes.graph.test_partition import inputs_of, scattered
+from tests.passes.graph.test_partition import inputs_of, scattered, spread
 from tfc import driver
 from tfc.interpret import interpret
 from tfc.ir.core import Module
@@ -68,6 +69,21 @@ def test_random_graphs(seed: int, tmp_path: Path) -> None:
         for name, value in state.variables.items():
             if value is not None:
                 np.testing.assert_allclose(bundle.state[name], value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", [1, 4])
+def test_control_flow_and_state(seed: int, tmp_path: Path) -> None:
+    """Functions that share variables over two devices: each call as in the interpreter."""
+    module, _, calls = stateful.generate(seed, 16)
+    expected = stateful.outcome(module, calls)
+    spread(module, seed)
+    Partition().run(module, PassContext())
+    with compiled(module, tmp_path, opt_level=1) as bundle:
+        for (function, inputs), wanted in zip(calls, expected, strict=True):
+            found = bundle.functions[function].run(inputs)
+            found |= {f"@{name}": bundle.state[name] for name in module.variables}
+            for name, array in wanted.items():
+                np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5)
 
 
 def test_compressed(tmp_path: Path) -> None:

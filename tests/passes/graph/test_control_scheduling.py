@@ -8,8 +8,12 @@ from random import Random
 import numpy as np
 import pytest
 
+from tests.models import LIGHT, MINILM, model
+from tests.passes import stateful
 from tests.passes.graph.device_graphs import device_module
+from tests.passes.graph.test_partition import spread
 from tests.passes.whole_models import TEXTS, whole_model
+from tfc.driver import load_module
 from tfc.interpret import interpret
 from tfc.ir.core import Module, Op, Value
 from tfc.ir.errors import TfcError
@@ -291,3 +295,34 @@ def test_models_never_need_more_than_as_given(name: str) -> None:
         ControlScheduling().run(module, context)
         before, after = (context.figures[f"@main peak {when}"] for when in ("before", "after"))
         assert int(after) <= int(before)
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_control_flow_and_state(first: int) -> None:
+    """Each call of functions that share variables, and what it leaves, also cut for two devices."""
+    for seed in range(first, first + 20):
+        module, _, calls = stateful.generate(seed, 24)
+        expected = stateful.outcome(module, calls)
+        context = PassContext()
+        if seed % 2:
+            spread(module, seed)
+            Partition().run(module, context)
+        ControlScheduling().run(module, context)
+        verify(module)
+        for before, after in zip(expected, stateful.outcome(module, calls), strict=True):
+            for name, array in before.items():
+                same = np.asarray(array).tobytes() == np.asarray(after[name]).tobytes()
+                assert same, (seed, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*LIGHT, MINILM])
+@pytest.mark.parametrize("pipeline", ["prune", "O3,schedule,lower,dce"])
+def test_real_models_never_need_more_than_as_imported(name: str, pipeline: str) -> None:
+    module = load_module(model(name))
+    context = PassContext(target=resolve("x86-64-v4"))
+    for transform in parse_pipeline(pipeline):
+        transform.run(module, context)
+    ControlScheduling().run(module, context)
+    before, after = (int(context.figures[f"@main peak {when}"]) for when in ("before", "after"))
+    assert after <= before

@@ -10,34 +10,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tfc.targets import TARGETS as ALL
-from tfc.targets import runs_here
+from tests.fuzz.batches import Batches, line, options_of
 
-TARGETS = tuple(name for name, target in ALL.items() if runs_here(target))
-BATCH = 20
 LEVELS = (0, 3)
-SECONDS = 20  # that a graph may take
-
-
-@dataclass
-class Total:
-    """What came of all batches."""
-
-    graphs: Counter[str] = field(default_factory=Counter[str])  # by target
-    failures: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    runs: int = 0
-    compared: int = 0
-    elements: int = 0
 
 
 def main() -> int:
@@ -45,19 +26,9 @@ def main() -> int:
     if options.worker:
         return _worker(options)
     started = time.monotonic()
-    total = _run_all(options)
-    seconds = time.monotonic() - started
-    for stage, count in Counter(f["stage"] for f in total.failures).most_common():
-        print(f"{count:5d}  {stage}")
-    each = ", ".join(f"{t}: {n}" for t, n in sorted(total.graphs.items()))
-    print(
-        f"{sum(total.graphs.values())} graphs ({each}), {total.runs} sets of data, {seconds:.0f} s"
-    )
-    share = 100 * total.compared / max(total.elements, 1)
-    print(
-        f"{total.elements} elements of outputs, {share:.2f} % compared, "
-        f"{len(total.failures)} failures"
-    )
+    batches = Batches("tests.fuzz.run", ["--stages", options.stages], options.jobs)
+    total = batches.run(options.seed, options.count, options.targets.split(","))
+    total.print("sets of data", time.monotonic() - started)
     if total.failures and options.output:
         _minimise(total.failures, options)
     return 1 if total.failures else 0
@@ -65,86 +36,10 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--count", type=int, default=2000, help="how many graphs")
-    parser.add_argument("--seed", type=int, default=0, help="the first seed")
-    parser.add_argument("--targets", default=",".join(TARGETS), help="drawn from, a batch each")
-    parser.add_argument("--jobs", type=int, default=2, help="batches at once")
+    options_of(parser, 2000)
     parser.add_argument("--stages", default="passes,compiled", help="what is checked")
     parser.add_argument("--output", type=Path, help="folder for the graphs that fail")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
-
-
-def _line(failure: dict[str, Any]) -> str:
-    return (
-        f"seed {failure['seed']}: {failure['stage']}: {failure['data']}: {failure['message'][:300]}"
-    )
-
-
-# ---- the parent
-
-
-def _run_all(options: argparse.Namespace) -> Total:
-    targets = options.targets.split(",")
-    seeds = range(options.seed, options.seed + options.count)
-    batches = [list(seeds[i : i + BATCH]) for i in range(0, len(seeds), BATCH)]
-    total = Total()
-    with ThreadPoolExecutor(options.jobs) as pool:
-        chosen = [targets[batch[0] // BATCH % len(targets)] for batch in batches]
-        for found in pool.map(lambda b, t: _batch(b, t, options), batches, chosen):
-            _add(total, found)
-            for failure in found["failures"]:
-                print(_line(failure), flush=True)
-            if sys.stderr.isatty():
-                done = sum(total.graphs.values())
-                print(f"\r{done} graphs, {len(total.failures)} failures ", end="", file=sys.stderr)
-    return total
-
-
-def _add(total: Total, found: dict[str, Any]) -> None:
-    total.graphs[found["target"]] += found["graphs"]
-    total.failures += found["failures"]
-    total.runs += found["runs"]
-    total.compared += found["compared"]
-    total.elements += found["elements"]
-
-
-def _batch(seeds: list[int], target: str, options: argparse.Namespace) -> dict[str, Any]:
-    """The result of a process that checks some graphs; one by one where it does not end well."""
-    found, ending = _spawn(seeds, target, options)
-    if found is not None:
-        return found
-    if len(seeds) == 1:
-        failure = {
-            "seed": seeds[0],
-            "stage": "process",
-            "target": target,
-            "data": "",
-            "message": ending,
-        }
-        counts = dict.fromkeys(("runs", "compared", "elements"), 0)
-        return {"target": target, "graphs": 1, "failures": [failure], **counts}
-    total = Total()
-    for seed in seeds:
-        _add(total, _batch([seed], target, options))
-    counts = {"runs": total.runs, "compared": total.compared, "elements": total.elements}
-    return {"target": target, "graphs": len(seeds), "failures": total.failures, **counts}
-
-
-def _spawn(
-    seeds: list[int], target: str, options: argparse.Namespace
-) -> tuple[dict[str, Any] | None, str]:
-    command = [sys.executable, "-m", "tests.fuzz.run", "--worker", "--stages", options.stages]
-    command += ["--seed", str(seeds[0]), "--count", str(len(seeds)), "--targets", target]
-    limit = SECONDS * len(seeds) + 60
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
-    except subprocess.TimeoutExpired:
-        return None, f"it took more than {limit} s"
-    if done.returncode == 0:
-        return json.loads(done.stdout.splitlines()[-1]), ""
-    last = done.stderr.strip().splitlines()[-1:] or [""]
-    return None, f"it ended with {done.returncode}: {last[0]}"
 
 
 def _minimise(failures: list[dict[str, Any]], options: argparse.Namespace) -> None:
@@ -159,7 +54,7 @@ def _minimise(failures: list[dict[str, Any]], options: argparse.Namespace) -> No
             continue
         seen.add(kind)
         path = options.output / f"seed{failure['seed']}.tfc"
-        print(f"{minimise(failure, path)}: {_line(failure)}")
+        print(f"{minimise(failure, path)}: {line(failure)}")
 
 
 # ---- a process that checks some graphs

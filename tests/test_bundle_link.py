@@ -27,7 +27,13 @@ def compiled(folder: Path, source: str, triple: str = TRIPLE) -> bytes:
     return result.read_bytes()
 
 
-EMPTY = "const tfc_function tfc_functions[] = {{0}}; const int32_t tfc_function_count = 0;\n"
+STATELESS = (
+    "const tfc_variable_info tfc_variables[] = {{0, 0}}; const int32_t tfc_variable_count = 0;\n"
+)
+EMPTY = (
+    "const tfc_function tfc_functions[] = {{0}}; const int32_t tfc_function_count = 0;\n"
+    + STATELESS
+)
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
@@ -52,8 +58,8 @@ def with_use(folder: Path, declaration: str, use: str) -> bytes:
         folder,
         f"{declaration}\n"
         f"static int32_t run(const tfc_call *call, tfc_error *e) {{ return (int32_t)({use}); }}\n"
-        'const tfc_function tfc_functions[] = {{"f", 0, 0, 0, 0, 0, 0, 0, 0, run}};\n'
-        "const int32_t tfc_function_count = 1;\n",
+        'const tfc_function tfc_functions[] = {{"f", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, run}};\n'
+        f"const int32_t tfc_function_count = 1;\n{STATELESS}",
     )
 
 

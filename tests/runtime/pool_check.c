@@ -125,10 +125,12 @@ static int32_t run_guarded(const tfc_call *call, tfc_error *e) {
 }
 
 const tfc_function tfc_functions[] = {
-    {"total", 2, 1, 0, 0, 0, 0, bind_nothing, prepare_scalar, run_total},
-    {"nested", 2, 1, 0, 0, 0, 0, bind_nothing, prepare_scalar, run_nested},
-    {"meet", 0, 1, 0, 0, 0, 0, bind_nothing, prepare_scalar, run_meet},
-    {"overhead", 2, 1, 0, 0, 0, 0, bind_nothing, prepare_scalar, run_overhead},
-    {"guarded", 2, 1, 0, 0, 0, 0, bind_nothing, prepare_scalar, run_guarded},
+    {"total", 2, 1, 0, 0, 0, 0, 0, 0, bind_nothing, prepare_scalar, run_total},
+    {"nested", 2, 1, 0, 0, 0, 0, 0, 0, bind_nothing, prepare_scalar, run_nested},
+    {"meet", 0, 1, 0, 0, 0, 0, 0, 0, bind_nothing, prepare_scalar, run_meet},
+    {"overhead", 2, 1, 0, 0, 0, 0, 0, 0, bind_nothing, prepare_scalar, run_overhead},
+    {"guarded", 2, 1, 0, 0, 0, 0, 0, 0, bind_nothing, prepare_scalar, run_guarded},
 };
 const int32_t tfc_function_count = 5;
+const tfc_variable_info tfc_variables[1] = {{0, 0}};
+const int32_t tfc_variable_count = 0;

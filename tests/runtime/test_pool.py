@@ -31,7 +31,7 @@ def bundle_bytes() -> bytes:
     )
     functions = tuple(FunctionInfo(name, ins, (scalar("out"),)) for name, ins in signatures)
     code = {"baseline": CodeSpec(stand_in.code(source="pool_check.c"))}
-    return stand_in.written(stand_in.spec(functions=functions, code=code))
+    return stand_in.written(stand_in.spec(functions=functions, code=code, variables=()))
 
 
 def call(bundle: tfc.runtime.Bundle, name: str, *arguments: int) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from tfc.runtime.crc32c import crc32c, masked_crc32c
+from tfc.runtime.crc32c import crc32c, masked_crc32c, masked_rows
 from tfc.runtime.errors import OutOfRangeError, RunError, StateError
 from tfc.runtime.host import Context, OutputType, ResourceInfo, declare_resources
 from tfc.runtime.state import State
@@ -391,3 +391,21 @@ def test_checksums_of_long_data_are_those_of_a_byte_at_a_time() -> None:
         for byte in data[:size]:
             value = table[(value ^ byte) & 0xFF] ^ value >> 8
         assert crc32c(data[:size]) == value ^ 0xFFFFFFFF
+
+
+@pytest.mark.parametrize("shape", [(1, 9), (3, 5000), (64, 9), (100, 1), (64, 0), (0, 8)])
+def test_checksums_of_rows(shape: tuple[int, int]) -> None:
+    rows = np.random.default_rng(1).integers(0, 256, shape, np.uint8)
+    assert masked_rows(rows).tolist() == [masked_crc32c(row.tobytes()) for row in rows]
+
+
+@pytest.mark.parametrize("bad", [0, 1, 63, 64, 199])
+def test_what_comes_before_a_damaged_record_is_given(bad: int, tmp_path: Path) -> None:
+    data = b"".join(record(bytes([i]) * 16) for i in range(200))
+    (tmp_path / "x").write_bytes(flipped(data, bad * 32 + 20))
+    state = state_of(tmp_path, reader("tfrecord_reader", "x", (OutputType("u8", (16,)),)))
+    for number in range(bad):
+        (found,) = state.resource("r").read(Context(state))
+        assert found.tolist() == [[number] * 16]
+    with pytest.raises(StateError, match=f"byte {bad * 32} is damaged"):
+        state.resource("r").read(Context(state))

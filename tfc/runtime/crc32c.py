@@ -34,7 +34,9 @@ def masked_crc32c(data: bytes) -> int:
 
 
 def masked_rows(rows: Array) -> Array:
-    """That of each row of a matrix of bytes, side by side."""
+    """That of each row of a matrix of bytes; of many rows side by side."""
+    if len(rows) < _LANES:
+        return np.array([masked_crc32c(row.tobytes()) for row in rows], np.uint32)
     registers = np.full(len(rows), 0xFFFFFFFF, np.uint32)
     table = np.array(_BYTES, np.uint32)
     for column in np.ascontiguousarray(rows.T):

@@ -79,24 +79,17 @@ def runs_before(first: Op, second: Op) -> bool:
     return False
 
 
-def marked(case: Case) -> Any:
-    """A case, which is expected to fail where its pass does not exist yet."""
-    missing = case["property"]["pass"] == "loop_invariant"
-    reason = "loop-invariant-code-motion does not exist yet"
-    return pytest.param(case, marks=pytest.mark.xfail(missing, reason=reason, strict=True))
-
-
-@pytest.mark.parametrize("case", map(marked, CASES_OF_PASSES), ids=map(name_of, CASES_OF_PASSES))
+@pytest.mark.parametrize("case", CASES_OF_PASSES, ids=map(name_of, CASES_OF_PASSES))
 def test_property(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     module = after_pass(case)
     checks = 0
     for name, wanted in case["property"].items():
         check = globals().get(f"check_{name}")
-        if check is not None:
-            check(module, wanted)
-            checks += 1
-        elif name == "executions":
+        if name == "executions":
             check_executions(case, module, wanted, monkeypatch)
+            checks += 1
+        elif check is not None:
+            check(module, wanted)
             checks += 1
         else:
             assert name in ("pass", "fetch", "target", "fetched_inner", "no_crash"), name

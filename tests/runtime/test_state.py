@@ -12,8 +12,10 @@ import pytest
 
 import tfc
 from tfc.bundle import BundleSpec
+from tfc.interpret import interpret, state_of
 from tfc.runtime.errors import CancelledError
 from tfc.runtime.host import HOST_OPS
+from tfc.runtime.state import State
 
 COUNTER = """module {
   variable @total : tensor<4xf32>
@@ -86,6 +88,33 @@ PARTS = """module {
     %n = neg(%x) : tensor<4xf32>
     %y = assign(@v, %n) : tensor<4xf32>
     return %y
+  }
+}
+"""
+TRAINING = """module {
+  variable @w : tensor<8x4xf32>
+  variable @state : tensor<2xu64>
+  resource @q : tensor<3x4xf32> {kind = "fifo_queue", capacity = 3}
+  func @init(%x: tensor<8x4xf32>) -> (%r: tensor<3x4xf32>) {
+    %seed = constant {value = dense<[7, 0]>} : tensor<2xu64>
+    %s = assign(@state, %seed) : tensor<2xu64>
+    %a = assign(@w, %x) : tensor<8x4xf32>
+    %r = random_uniform(@state) {shape = [3, 4], dtype = f32} after(%s) : tensor<3x4xf32>
+    ^e: enqueue(@q, %r)
+    return %r after(%a, ^e)
+  }
+  func @step(%i: tensor<3xi64>, %n: tensor<i64>) -> (%y: tensor<8x4xf32>) {
+    %u = dequeue(@q) : tensor<3x4xf32>
+    %y = scatter_add(@w, %i, %u) : tensor<8x4xf32>
+    ^saved: save(%n) {of = [@w, @state], path = "model", keep = 3} after(%y)
+    %r = random_normal(@state) {shape = [3, 4], dtype = f32} : tensor<3x4xf32>
+    ^e: enqueue(@q, %r)
+    return %y after(^saved, ^e)
+  }
+  func @back() -> (%n: tensor<i64>, %w: tensor<8x4xf32>) {
+    %n = restore {of = [@w, @state], path = "model"} : tensor<i64>
+    %w = read(@w) after(%n) : tensor<8x4xf32>
+    return %n, %w
   }
 }
 """
@@ -272,6 +301,28 @@ def test_a_function_without_variables_waits_for_nobody(counter: Path) -> None:
 
 
 # ---- host ops
+
+
+def test_random_numbers_queues_and_checkpoints_as_in_the_interpreter(folder: Path) -> None:
+    path, x = compiled(TRAINING, folder, "training"), np.arange(32, dtype=np.float32)
+    module = tfc.load_module(folder / "training.tfc")
+    for place in ("here", "there"):
+        (folder / place).mkdir()
+    bundle, state = tfc.load(path, folder=folder / "here"), State(folder / "there")
+    state_of(module, state)
+    steps = [{"i": np.array([1, 5, 1]), "n": np.int64(n)} for n in range(3)]
+    calls = [("init", {"x": x.reshape(8, 4)}), *(("step", s) for s in steps), ("back", {})]
+    for name, feed in calls:
+        found = bundle.functions[name].run(feed)
+        wanted = interpret(module, feed, name, state=state)
+        for output, array in wanted.items():
+            np.testing.assert_allclose(found[output], array, rtol=1e-6, err_msg=f"{name} {output}")
+        held = bundle.state.variables
+        np.testing.assert_array_equal(held["state"], state["state"])
+        np.testing.assert_allclose(held["w"], state["w"], rtol=1e-6)
+    with tfc.load(path, folder=folder / "here") as again:
+        assert again.functions["back"].run({})["n"] == 2
+        np.testing.assert_array_equal(again.state["w"], bundle.state["w"])
 
 
 def test_who_waits_for_an_element_holds_no_variables(queue: Path) -> None:

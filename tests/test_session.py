@@ -162,3 +162,54 @@ def test_a_file(tmp_path: Path) -> None:
     session = tfc.Session(path, executor="interpreter")
     found = session.run("sum", {"a": np.float32(1), "b": np.float32(2)})
     assert found == 3 and found.dtype == np.float32
+
+
+LOOPS = """\
+variable @v : tensor<f32>
+func @main(%x: tensor<f32>) {
+  %one = constant {value = dense<1.0>} : tensor<f32>
+  %three = constant {value = dense<3.0>} : tensor<f32>
+  %a = enter(%x) {frame = "f"}
+  %m, %i = merge(%a, %n) : tensor<f32>, tensor<i32>
+  %l = less(%m, %three)
+  %c = loop_cond(%l)
+  %d, %b = switch(%m, %c)
+  %s = add(%b, %one)
+  %u = assign_add(@v, %s)
+  %n = next_iteration(%s)
+  %y = exit(%d)
+  %e, %g = switch(%i, %c)
+  %k = exit(%e)
+  %t = add(%y, %y)
+  %a2 = enter(%t) {frame = "f"}
+  %k2 = enter(%y) {frame = "f", constant = true}
+  %m2, %i2 = merge(%a2, %n2) : tensor<f32>, tensor<i32>
+  %l2 = greater(%m2, %k2)
+  %c2 = loop_cond(%l2)
+  %d2, %b2 = switch(%m2, %c2)
+  %s2 = sub(%b2, %one)
+  %n2 = next_iteration(%s2)
+  %z = exit(%d2)
+  return
+}
+"""
+
+
+@pytest.fixture(params=EXECUTORS)
+def loops(request: pytest.FixtureRequest) -> tfc.Session:
+    return tfc.Session(LOOPS, executor=request.param)
+
+
+def test_two_loops_of_one_name_are_two_frames(loops: tfc.Session) -> None:
+    assert loops.run(["y", "z", "k"], {"x": 0.5}) == [3.5, 3, 1]
+    assert loops.run("z", {"y": 1.0}) == 1
+
+
+def test_a_constant_that_is_fed_enters_the_frames_that_use_it(loops: tfc.Session) -> None:
+    assert loops.run(["y", "z"], {"x": 0.5, "one": 0.25}) == [3, 3]
+
+
+def test_a_loop_runs_once_in_parts(loops: tfc.Session) -> None:
+    handle = loops.partial_run_setup(["y", "k", "z"], ["x"])
+    assert loops.partial_run(handle, "y", {"x": 0.5}) == 3.5
+    assert loops.partial_run(handle, ["k", "z"]) == [1, 3]

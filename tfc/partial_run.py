@@ -131,7 +131,9 @@ class PartialRun:
         if frames is None:
             return ops, used
         touched = {f for o in ops if (f := frames.of[o]) is not None and f.parent is not None}
-        inside = [o for o in later if frames.of[o] in touched and o not in ops]
+        inside = [
+            o for o in later if o not in ops and touched & {frames.of[o], frames.inputs_of(o)}
+        ]
         if not inside:
             return ops, used
         more, values = self._needed([], inside)

@@ -6,8 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tfc.ir.core import Block, Function, Module, Op, Value
-from tfc.ir.frames import Frames, frames_of, has_primitive_control
+from tfc.ir.effects import ancestor_in
+from tfc.ir.frames import Frame, Frames, frames_of, has_primitive_control
 from tfc.ir.run_errors import InnerFrameError, UnknownNameError
+from tfc.ops.dataflow import Enter
 from tfc.passes.base import Pass, PassContext, register
 from tfc.passes.graph.prune import prune_function
 
@@ -192,12 +194,36 @@ def restrict(
     for name, value in fed.items():
         if value.producer is not None:
             argument = function.body.add_arg(value.type, name.removeprefix("%"))
+            if names.frames is not None and names.frames.of[value.producer] is None:
+                _take_into_frames(value, argument, names.frames)
             value.replace_uses(argument)
             if not value.name or value.name == argument.name:
                 value.name = f"{argument.name}.made"
     for op in finished:
         for user in list(op.control_users):
             user.remove_after(op)
+
+
+def _take_into_frames(value: Value, argument: Value, frames: Frames) -> None:
+    """Enters an argument into the frames in which it replaces a constant."""
+    body = argument.owner
+    assert isinstance(body, Block)
+    entered: dict[Frame, Value] = {frames.root: argument}
+
+    def inside(frame: Frame) -> Value:
+        if frame not in entered:
+            assert frame.parent is not None
+            op = Enter(inside(frame.parent), frame=frame.name, constant=True)
+            after = entered[frame.parent].producer
+            body.insert(op, after.next if after is not None else body.first)
+            entered[frame] = op.result
+        return entered[frame]
+
+    for user, index in list(value.uses):
+        around = ancestor_in(body, user)
+        frame = frames.inputs_of(around) if around is not None else None
+        if frame is not None and frame is not frames.root:
+            user.set_operand(index, inside(frame))
 
 
 def drop_unused_inputs(function: Function, kept: Collection[str]) -> None:

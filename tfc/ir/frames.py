@@ -118,7 +118,54 @@ def frames_of(body: Block) -> Frames:
     for op in body:
         if op.name == "merge":
             _check_merge(op, frames)
+    _part_loops(root, frames, {op: number for number, op in enumerate(body)})
     return frames
+
+
+# ---- two loops of one name
+
+
+def _part_loops(frame: Frame, frames: Frames, place: dict[Op, int]) -> None:
+    """Two loops of one name that no value connects are two frames."""
+    for inner in list(frame.inner.values()):
+        parts = _connected([op for f in inner.walk() for op in f.ops], place)
+        if len(parts) > 1:
+            frame.inner = {k: f for k, f in frame.inner.items() if f is not inner}
+            for number, part in enumerate(parts):
+                frame.inner[f"{inner.name}#{number}"] = _part_of(inner, frame, part, frames)
+    for inner in frame.inner.values():
+        _part_loops(inner, frames, place)
+
+
+def _connected(ops: list[Op], place: dict[Op, int]) -> list[set[Op]]:
+    """The ops of a frame in parts between which no value and no control edge goes."""
+    held, leader = set(ops), {op: op for op in ops}
+
+    def find(op: Op) -> Op:
+        while leader[op] is not op:
+            leader[op] = op = leader[leader[op]]
+        return op
+
+    for op in ops:
+        forward = [v.producer for v in op.inputs if is_forward(v)]
+        for other in (*_makers(op), *forward):
+            if other in held:
+                leader[find(op)] = find(other)
+    parts: dict[Op, set[Op]] = {}
+    for op in sorted(ops, key=place.__getitem__):
+        parts.setdefault(find(op), set()).add(op)
+    return list(parts.values())
+
+
+def _part_of(frame: Frame, parent: Frame, ops: set[Op], frames: Frames) -> Frame:
+    """A frame with some of the ops of another one, and of those inside it."""
+    part = Frame(frame.name, parent, ops=[op for op in frame.ops if op in ops])
+    frames.of.update(dict.fromkeys(part.ops, part))
+    for key, inner in frame.inner.items():
+        held = _part_of(inner, part, ops, frames)
+        if held.ops:
+            part.inner[key] = held
+    return part
 
 
 def _settle(op: Op, frames: Frames) -> bool:

@@ -18,7 +18,7 @@ from .errors import CancelledError, StateError
 from .state import State
 from .tensors import Array
 
-FAMILIES = ("channels", "checkpoints", "partitions", "printing", "queues", "readers")
+FAMILIES = ("channels", "checkpoints", "partitions", "printing", "queue_ops", "readers")
 """The modules beside this one that register host ops and resources when they are first needed."""
 
 LOOK_SECONDS = 0.05  # how often what waits looks whether it was cancelled

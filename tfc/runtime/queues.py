@@ -1,4 +1,4 @@
-"""Queues of elements between calls, and the host ops on them (arXiv 1603.04467, section 4.6).
+"""Queues of elements between calls (arXiv 1603.04467, section 4.6).
 
 A queue blocks who puts in while it is full and who takes out while it is empty, until it is closed.
 Who waits stands in line, in the order of coming. All changes happen under the state's lock, so that
@@ -11,98 +11,17 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
+from .buffers import Buffer, Element, buffer_of
 from .errors import CancelledError, LoaderError, OutOfRangeError
 from .filling import Filler, Source
-from .host import (
-    LOOK_SECONDS,
-    Context,
-    OutputType,
-    ResourceInfo,
-    host_op,
-    resource_kind,
-    unlocked,
-)
-from .philox import Draws
-from .state import State
+from .host import LOOK_SECONDS, Context, OutputType, ResourceInfo, unlocked
 from .tensors import Array, storage_dtype
 
-Element: TypeAlias = "tuple[Array, ...]"
-"""For each component an array of one row, so that many are quick to join."""
 T = TypeVar("T")
-
-LARGEST_CAPACITY = 1 << 31
-
-
-class Buffer(Protocol):
-    """The elements that a queue holds. `reserve` must stay in it while the queue is open."""
-
-    reserve: int
-    drawn: int
-
-    def __len__(self) -> int: ...
-    def put(self, elements: Iterable[Element]) -> None: ...
-    def take(self) -> Element: ...
-    def elements(self) -> list[Element]: ...
-
-
-class Fifo:
-    """Gives the elements in the order of coming."""
-
-    reserve = 0
-    drawn = 0
-
-    def __init__(self) -> None:
-        self._line: deque[Element] = deque()
-
-    def __len__(self) -> int:
-        return len(self._line)
-
-    def put(self, elements: Iterable[Element]) -> None:
-        self._line.extend(elements)
-
-    def take(self) -> Element:
-        return self._line.popleft()
-
-    def elements(self) -> list[Element]:
-        return list(self._line)
-
-
-class Pool:
-    """Gives a random one of the first `reserve + 1` elements that are left.
-
-    Those behind wait in line. So the order depends on the seed and the order of coming, not on how
-    many elements have come when one is taken, which is a matter of threads.
-    """
-
-    def __init__(self, reserve: int, seed: int) -> None:
-        self.reserve = reserve
-        self.drawn = 0
-        self._draws = Draws(seed)
-        self._pool: list[Element] = []
-        self._line: deque[Element] = deque()
-
-    def __len__(self) -> int:
-        return len(self._pool) + len(self._line)
-
-    def put(self, elements: Iterable[Element]) -> None:
-        self._line.extend(elements)
-        while self._line and len(self._pool) <= self.reserve:
-            self._pool.append(self._line.popleft())
-
-    def take(self) -> Element:
-        index = self._draws.below(len(self._pool), self.drawn)
-        self.drawn += 1
-        chosen = self._pool.pop(index)  # the others keep their order, whether one follows or not
-        if self._line:
-            self._pool.append(self._line.popleft())
-        return chosen
-
-    def elements(self) -> list[Element]:
-        return [*self._pool, *self._line]
 
 
 @dataclass(eq=False)
@@ -360,7 +279,7 @@ class Queue:
         position = None
         if self._source is not None:
             position = self._source.checked(described["position"])
-        buffer = _buffer(self.info)
+        buffer = buffer_of(self.info)
         buffer.drawn = drawn
         parts = [arrays[str(i)].copy() for i in range(len(self.info.types))]
         buffer.put(tuple(part[i : i + 1] for part in parts) for i in range(count))
@@ -378,141 +297,3 @@ class Queue:
 def _stacked(rows: Sequence[Array], kind: OutputType) -> Array:
     dtype = storage_dtype(kind.dtype)
     return np.concatenate(rows) if rows else np.zeros((0, *kind.shape), dtype)
-
-
-# ---- the kinds of queues
-
-
-def _buffer(info: ResourceInfo) -> Buffer:
-    if info.kind == "fifo_queue":
-        return Fifo()
-    capacity = info.number("capacity", 1, LARGEST_CAPACITY)
-    reserve = info.number("min_after_dequeue", 0, capacity - 1, 0)
-    return Pool(reserve, info.number("seed", -(1 << 63), (1 << 64) - 1))
-
-
-@resource_kind("fifo_queue")
-def fifo_queue(info: ResourceInfo, state: State) -> Queue:
-    """A queue that gives its elements in the order of coming."""
-    info.only("capacity", "reader")
-    return _queue(info, state)
-
-
-@resource_kind("random_shuffle_queue")
-def random_shuffle_queue(info: ResourceInfo, state: State) -> Queue:
-    """A queue that gives a random element of the first `min_after_dequeue + 1`."""
-    info.only("capacity", "min_after_dequeue", "seed", "reader")
-    return _queue(info, state)
-
-
-def _queue(info: ResourceInfo, state: State) -> Queue:
-    from .readers import Reader
-
-    if not info.types:
-        raise info.error("the types of its elements are missing")
-    source = None
-    for name in info.texts("reader"):
-        reader = state.resource(name)
-        if not isinstance(reader, Reader):
-            raise info.error(f"{name!r} is no reader")
-        source = reader.feeding(info)
-    return Queue(info, _buffer(info), info.number("capacity", 1, LARGEST_CAPACITY), source)
-
-
-# ---- host ops
-
-
-def _of(context: Context, attributes: Mapping[str, Any]) -> Queue:
-    found = context.state.resource(attributes["resource"])
-    assert isinstance(found, Queue), "the compiler checked the kind"
-    return found
-
-
-@host_op("enqueue")
-def enqueue(
-    context: Context,
-    attributes: Mapping[str, Any],
-    arrays: Sequence[Array],
-    types: Sequence[OutputType],
-) -> list[Array]:
-    """Puts in one element."""
-    _of(context, attributes).enqueue(context, [tuple(a.copy()[None] for a in arrays)])
-    return []
-
-
-@host_op("enqueue_many")
-def enqueue_many(
-    context: Context,
-    attributes: Mapping[str, Any],
-    arrays: Sequence[Array],
-    types: Sequence[OutputType],
-) -> list[Array]:
-    """Puts in the slices along axis 0."""
-    held = [a.copy() for a in arrays]
-    rows = [tuple(a[i : i + 1] for a in held) for i in range(len(held[0]))]
-    _of(context, attributes).enqueue(context, rows)
-    return []
-
-
-@host_op("dequeue")
-def dequeue(
-    context: Context,
-    attributes: Mapping[str, Any],
-    arrays: Sequence[Array],
-    types: Sequence[OutputType],
-) -> list[Array]:
-    """Takes out one element."""
-    (found,) = _of(context, attributes).dequeue(context, 1)
-    return [component[0] for component in found]
-
-
-@host_op("dequeue_many")
-def dequeue_many(
-    context: Context,
-    attributes: Mapping[str, Any],
-    arrays: Sequence[Array],
-    types: Sequence[OutputType],
-) -> list[Array]:
-    """Takes out `count` elements, stacked along axis 0."""
-    found = _of(context, attributes).dequeue(context, attributes["count"])
-    return [np.concatenate(column) for column in zip(*found, strict=True)]
-
-
-@host_op("dequeue_up_to")
-def dequeue_up_to(
-    context: Context,
-    attributes: Mapping[str, Any],
-    arrays: Sequence[Array],
-    types: Sequence[OutputType],
-) -> list[Array]:
-    """Takes out `count` elements or what a closed queue has left: their number, they, zeros."""
-    found = _of(context, attributes).dequeue(context, attributes["count"], at_most=True)
-    results = [np.array(len(found), np.int64)]
-    for column, kind in zip(zip(*found, strict=True), types[1:], strict=True):
-        padded = np.zeros(kind.shape, storage_dtype(kind.dtype))
-        padded[: len(found)] = np.concatenate(column)
-        results.append(padded)
-    return results
-
-
-@host_op("queue_size")
-def queue_size(
-    context: Context,
-    attributes: Mapping[str, Any],
-    arrays: Sequence[Array],
-    types: Sequence[OutputType],
-) -> list[Array]:
-    """How many elements there are."""
-    return [np.array(_of(context, attributes).size(), np.int64)]
-
-
-@host_op("queue_close")
-def queue_close(
-    context: Context,
-    attributes: Mapping[str, Any],
-    arrays: Sequence[Array],
-    types: Sequence[OutputType],
-) -> list[Array]:
-    """Lets nothing in any more."""
-    _of(context, attributes).close(attributes["cancel_pending"])
-    return []

@@ -347,13 +347,18 @@ def missing_feed(values: Sequence[Value]) -> MissingFeedError:
 
 def fed_array(value: Value, given: Any) -> Array:
     """What is fed for a value as an array; Python's numbers take the value's element type."""
-    dtype = value.tensor.dtype.numpy
-    if isinstance(given, np.ndarray | np.generic):
-        return np.asarray(given)
-    found = np.asarray(given)
-    if found.dtype != dtype and not np.can_cast(found.dtype, dtype, "same_kind"):
-        raise TfcError(f"%{value.name} is a {value.type}, and is fed {found.dtype}")
-    return found.astype(dtype)
+    kind = value.tensor
+    array = np.asarray(given)
+    if not isinstance(given, np.ndarray | np.generic):
+        is_number = array.dtype.kind in "fiu" and kind.dtype.is_float
+        if is_number or np.can_cast(array.dtype, kind.dtype.numpy, "same_kind"):
+            array = array.astype(kind.dtype.numpy)
+    sizes = zip(array.shape, kind.shape, strict=False)
+    fits = array.ndim == kind.rank and all(n == m for n, m in sizes if isinstance(m, int))
+    if not fits or array.dtype != kind.dtype.numpy:
+        found = f"{array.dtype} of shape {array.shape}"
+        raise TfcError(f"%{value.name} is a {kind}, and is fed {found}")
+    return array
 
 
 def _session_error(error: Exception) -> Exception:
@@ -367,7 +372,7 @@ def _session_error(error: Exception) -> Exception:
         return OutOfRangeError(text, position=position)
     if isinstance(cause, runtime_errors.StateError):
         return UninitializedError(text, position=position)
-    return error
+    return error if isinstance(error, TfcError) else TfcError(text)
 
 
 __all__ = ["EXECUTORS", "Part", "Session", "SessionError", "State"]

@@ -216,7 +216,7 @@ def _plan(memory: _Memory, value: Value) -> _Plan | None:
     shown = any(_is_shown(memory, u) for u in value.users)
     late = [(u, i) for u, i in value.uses if memory.place_of(u) > memory.place]
     early = [p for p in memory.uses[value] if p <= memory.place]
-    if not late or shown or memory.place in early or memory.block.last in (u for u, _ in late):
+    if not late or shown or memory.place in early or any(u.terminator for u, _ in late):
         return None
     first = min(memory.place_of(u) for u, _ in late)
     ops = list(memory.block)

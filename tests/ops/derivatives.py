@@ -52,11 +52,11 @@ def module_of(case: Case, symbolic: bool = False) -> tuple[Module, dict[str, np.
         if array is None:
             values.append(None)
             continue
-        shape = [
+        dims = [
             symbol(case.symbols[i, a]) if symbolic and (i, a) in case.symbols else n
             for a, n in enumerate(array.shape)
         ]
-        values.append(block.add_arg(TensorType(dtype_of(array.dtype), tuple(shape)), f"x{i}"))
+        values.append(block.add_arg(TensorType(dtype_of(array.dtype), tuple(dims)), f"x{i}"))
         inputs[f"x{i}"] = array
     op = block.append(case.make(values))
     ys = [v for v in op.results if v.tensor.dtype.is_float]
@@ -65,14 +65,14 @@ def module_of(case: Case, symbolic: bool = False) -> tuple[Module, dict[str, np.
     seeds: list[Value] = []
     for i, y in enumerate(ys):
         seeds.append(block.add_arg(y.tensor, f"seed{i}"))
-        shape = static[i] if static else y.tensor.shape
+        shape: Any = static[i] if static else y.tensor.shape
         inputs[f"seed{i}"] = np.asarray(generator.normal(size=shape)).astype(y.tensor.dtype.numpy)
     xs = [
         v
         for i, v in enumerate(values)
         if v is not None and v.tensor.dtype.is_float and i not in case.constant
     ]
-    types = [v.tensor for v in xs]
+    types = [v.type for v in xs]
     made = Gradients([*ys, *seeds, *xs], types=types, of=len(ys), seeded=True)
     block.append(made)
     names = [f"y{i}" for i in range(len(ys))] + [f"grad:{v.name}" for v in xs]

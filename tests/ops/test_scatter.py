@@ -21,9 +21,9 @@ from tfc.ops.scatter import ScatterElements, ScatterNd
 from tfc.text.parse import parse_module
 
 COMBINE: dict[str, Any] = {
-    "none": lambda old, new: new,
-    "add": lambda old, new: old + new,
-    "mul": lambda old, new: old * new,
+    "none": lambda *pair: pair[1],  # pyright: ignore[reportUnknownLambdaType]
+    "add": np.add,
+    "mul": np.multiply,
     "max": np.maximum,
     "min": np.minimum,
 }

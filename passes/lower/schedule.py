@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -33,6 +34,7 @@ USUAL = 128  # what a symbolic extent is taken for
 HEAVY = ("exp", "erf", "tanh", "sigmoid", "softplus", "log", "expm1", "log1p", "pow")
 WHOLE_ROW = 16384  # elements of a row that is kept as one tile
 STAGE_BYTES = 48 << 10  # of scratch that a staged panel may take
+FAR = 2.0  # cycles for a register of weights that the second cache does not keep for the next row
 
 
 @register("schedule")
@@ -300,11 +302,18 @@ def _convolution(op: Fusion, target: Target) -> Schedule:
     each = -(-_size(out.shape[1]) // 16) * 16 // groups
     width = max(1, _pixels(conv))
 
+    taps = math.prod(w.taps for w in conv.window_taps())  # type: ignore[attr-defined]
+    depth = _size(conv.inputs[1].tensor.shape[1]) * taps  # of the inner products
+
+    def step(rows: int, vectors: int) -> float:
+        far = depth * vectors * target.vector_bytes > target.l2_bytes // 2
+        return max(step_cost(rows, vectors), FAR * vectors if far else 0.0) if rows else 0.0
+
     def cost(tile: tuple[int, int]) -> float:
         rows, vectors = tile
         rows = min(rows, width)
         whole, rest = divmod(width, rows)
-        steps = whole * step_cost(rows, vectors) + (step_cost(rest, vectors) if rest else 0)
+        steps = whole * step(rows, vectors) + step(rest, vectors)
         return steps * (each // (vectors * vector))
 
     fitting = [

@@ -161,7 +161,7 @@ def _check_clash(group: DeviceGroup) -> None:
 
 def _allowed(group: DeviceGroup, devices: Sequence[Device]) -> tuple[Device, ...]:
     constraint = group.constraint
-    fitting = [d for d in devices if constraint.fits(d)]
+    fitting = [d for d in devices if constraint.fits(d)] if group.wanted else list(devices)
     known = ", ".join(map(str, devices))
     if not fitting:
         says = _listed(f"{named(op)} asks for {d}" for op, d in group.wanted)

@@ -147,7 +147,8 @@ class _Problem:
                 if other in number:
                     sizes.setdefault(number[other], 0)
             for size in sizes.values():
-                crossings.setdefault(size, self._crossing(size))
+                if size not in crossings:
+                    crossings[size] = self._crossing(size)
             found.append([Edge(task, crossings[size]) for task, size in sizes.items()])
         return found
 

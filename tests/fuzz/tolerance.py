@@ -272,9 +272,9 @@ class Oracle:
 
         `wide`: several ops may have become one that computes in f64.
         """
-        if not _difference(self._expected(TRIALS, FACTOR, wide)[name], found):
+        if not difference_of(self._expected(TRIALS, FACTOR, wide)[name], found):
             return ""
-        return _difference(self._expected(MORE_TRIALS, MORE_FACTOR, wide)[name], found)
+        return difference_of(self._expected(MORE_TRIALS, MORE_FACTOR, wide)[name], found)
 
     def compared(self) -> tuple[int, int]:
         """How many elements are compared, and how many there are."""
@@ -288,7 +288,7 @@ class Oracle:
             runs = [self._trial(seed, room) for seed in range(trials)]
             runs += [self._trial(0, wide=True)] if wide else []
             self._known[key] = {
-                name: _expected(value, [r[name] for r in runs if r is not None], factor)
+                name: expected_of(value, [r[name] for r in runs if r is not None], factor)
                 for name, value in self.outputs.items()
             }
         return self._known[key]
@@ -308,7 +308,7 @@ class Oracle:
         return None  # an index that rounding moved out of range
 
 
-def _expected(value: Array, trials: list[Array], factor: float) -> Expected:
+def expected_of(value: Array, trials: list[Array], factor: float) -> Expected:
     if not dtype_of(value.dtype).is_float:
         same = np.ones(value.shape, bool)
         for t in trials:
@@ -330,7 +330,7 @@ def _expected(value: Array, trials: list[Array], factor: float) -> Expected:
     return Expected(value, compared, tolerance)
 
 
-def _difference(expected: Expected, found: Array) -> str:
+def difference_of(expected: Expected, found: Array) -> str:
     value = expected.value
     if found.dtype != value.dtype or found.shape != value.shape:
         return f"it is {found.dtype}{list(found.shape)}, not {value.dtype}{list(value.shape)}"

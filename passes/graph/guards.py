@@ -134,9 +134,17 @@ class Guards:
         for op in self.orders.exits[frame]:
             made = op.inputs[0].producer
             self._check_entered(op, frame, ALWAYS if made is None else entered.get(made, ALWAYS))
+        for op in self.loop_merges[frame]:
+            first, following = (
+                entered.get(v.producer, ALWAYS) if v.producer is not None else ALWAYS
+                for v in sorted(op.inputs, key=is_forward)
+            )
+            if not (first or ALWAYS) <= (following or ALWAYS):
+                text = f"it is entered {self.text(first)}, but goes on {self.text(following)}"
+                raise refusal(op, text, "enter values that are alive together")
 
     def _check_entered(self, op: Op, frame: Frame, found: Guard) -> None:
-        matters = effects_of(op) is not Effect.NONE or op.name in ("exit", "next_iteration")
+        matters = effects_of(op) is not Effect.NONE or op.name == "exit"
         if matters and found != self.of_frame[frame]:
             wanted = self.text(self.of_frame[frame])
             text = f"it runs {self.text(found)}, but {frame} is entered whole {wanted}"

@@ -138,7 +138,7 @@ def _part_loops(frame: Frame, frames: Frames, place: dict[Op, int]) -> None:
 
 
 def _connected(ops: list[Op], place: dict[Op, int]) -> list[set[Op]]:
-    """The ops of a frame in parts between which no value and no control edge goes."""
+    """The loops of a frame: parts between which no value and no control edge goes."""
     held, leader = set(ops), {op: op for op in ops}
 
     def find(op: Op) -> Op:
@@ -154,7 +154,11 @@ def _connected(ops: list[Op], place: dict[Op, int]) -> list[set[Op]]:
     parts: dict[Op, set[Op]] = {}
     for op in sorted(ops, key=place.__getitem__):
         parts.setdefault(find(op), set()).add(op)
-    return list(parts.values())
+    loops = [p for p in parts.values() if any(op.name == "next_iteration" for op in p)]
+    for part in parts.values():
+        if loops and part not in loops:
+            loops[0] |= part  # what no loop is connected with runs in each iteration of the first
+    return loops or [held]
 
 
 def _part_of(frame: Frame, parent: Frame, ops: set[Op], frames: Frames) -> Frame:

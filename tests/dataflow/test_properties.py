@@ -33,8 +33,11 @@ PASSES = {
 }
 """The passes here that do what the cases call a pass; loops and branches become regions first."""
 READS = ("identity", "read")  # an Identity of a variable reads it
-KINDS = {name: (kind,) for name, kind in KIND_OF_OP.items()}
-KINDS |= {"Identity": READS, "Switch": ("switch", "if"), "Merge": ("merge", "if")}
+KINDS = {name: (kind,) for name, kind in KIND_OF_OP.items()} | {
+    "Identity": READS,
+    "Switch": ("switch", "if"),
+    "Merge": ("merge", "if"),
+}
 
 
 def after_pass(case: Case) -> Module:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tfc.ir.core import Value, attribute, operand, result
-from tfc.ir.expr import Dim, as_expr, normal, product
+from tfc.ir.expr import Dim, as_expr, ceildiv, normal, product
 from tfc.ir.types import FLOATS, I64, TensorType, Type
 from tfc.ops.base import Array, Composite, Shape, narrow, static, widen
 from tfc.ops.calculus import Calculus
@@ -133,23 +133,65 @@ class ConvInputGradient(WindowGradient, name="conv_input_gradient"):
         return narrow(total[(slice(None), slice(None), *inner)], g.dtype)
 
     def decompose(self, b: Builder) -> list[Value]:
-        """A convolution of the gradient, its elements set apart, with the weight turned around."""
+        """A convolution of the gradient with the weight turned around.
+
+        With strides one for each phase, whose taps are those that such places of the input meet;
+        with dilations too the gradient's elements are set apart by zeros instead.
+        """
         do, windows = Calculus(b), self.windows
+        if all(w.stride == 1 or w.dilation == 1 for w in windows):
+            return [self._by_phases(do) if any(w.stride > 1 for w in windows) else self._apart(do)]
+        return [self._apart(do)]
+
+    def _apart(self, do: Calculus) -> Value:
+        windows = self.windows
         wide = do.spread(self.g, [1, 1, *(w.stride for w in windows)])
         low, high = [0, 0], list[Dim]([0, 0])
         for w, n, own in zip(windows, self.size, wide.tensor.shape[2:], strict=True):
             low.append(w.reach - 1 - w.low)
             high.append(normal(as_expr(n) + w.reach - 1 - own - low[-1]))
-        padded = do.pad(wide, low, high)
-        turned = self._turned(do)
-        y = do("conv", padded, turned, dilations=self.dilations, groups=self.groups)
-        return [y]
+        turned = self._turned(do, self.weight)
+        padded, groups = do.pad(wide, low, high), self.groups
+        return do("conv", padded, turned, dilations=self.dilations, groups=groups)
 
-    def _turned(self, do: Calculus) -> Value:
-        """The weight with input and output channels of each group exchanged, taps reversed."""
-        out, each, *taps = self.weight.tensor.shape
+    def _by_phases(self, do: Calculus) -> Value:
+        """Place stride * q + phase of the padded input meets the taps phase + stride * j."""
+        windows, rank = self.windows, len(self.windows)
+        strides = [w.stride for w in windows]
+        counts = [
+            normal(ceildiv(as_expr(n) + w.low, w.stride))
+            for n, w in zip(self.size, windows, strict=True)
+        ]
+        n, channels = self.result.tensor.shape[:2]
+        parts = [self._phase(do, phase, counts) for phase in places_of(*map(range, strides))]
+        rows = [do.reshape(part, (n, channels, 1, *counts)) for part in parts]
+        joined = do.reshape(do("concat", rows, axis=2), (n, channels, *strides, *counts))
+        order = [axis for a in range(rank) for axis in (2 + rank + a, 2 + a)]
+        sizes = [normal(as_expr(q) * s) for q, s in zip(counts, strides, strict=True)]
+        whole = do.reshape(do.transpose(joined, (0, 1, *order)), (n, channels, *sizes))
+        low = [0, 0, *(-w.low for w in windows)]
+        ends = zip(self.size, windows, sizes, strict=True)
+        return do.pad(whole, low, [0, 0, *(as_expr(m) + w.low - own for m, w, own in ends)])
+
+    def _phase(self, do: Calculus, phase: Sequence[int], counts: Sequence[Dim]) -> Value:
+        windows = self.windows
+        n, channels = self.result.tensor.shape[:2]
+        if any(r >= w.taps for r, w in zip(phase, windows, strict=True)):
+            return do.zeros(TensorType(self.g.tensor.dtype, (n, channels, *counts)))
+        taps, steps = self.weight.tensor.shape, (1, 1, *(w.stride for w in windows))
+        weight = do("slice", self.weight, starts=(0, 0, *phase), limits=taps, steps=steps)
+        met = static(weight.tensor.shape[2:])
+        high = [as_expr(q) - own for q, own in zip(counts, self.g.tensor.shape[2:], strict=True)]
+        low = [(m - 1) * w.dilation for m, w in zip(met, windows, strict=True)]
+        padded = do.pad(self.g, [0, 0, *low], [0, 0, *high])
+        turned, groups = self._turned(do, weight), self.groups
+        return do("conv", padded, turned, dilations=self.dilations, groups=groups)
+
+    def _turned(self, do: Calculus, weight: Value) -> Value:
+        """A weight with input and output channels of each group exchanged, taps reversed."""
+        out, each, *taps = weight.tensor.shape
         groups = self.groups
-        weight = do.reverse(self.weight, [a + 2 for a, n in enumerate(taps) if n != 1])
+        weight = do.reverse(weight, [a + 2 for a, n in enumerate(taps) if n != 1])
         split = do.reshape(weight, (groups, as_expr(out) // groups, each, *taps))
         swapped = do.transpose(split, (0, 2, 1, *range(3, 3 + len(taps))))
         return do.reshape(swapped, (as_expr(each) * groups, as_expr(out) // groups, *taps))

@@ -391,7 +391,7 @@ class AveragePool(Pool, name="average_pool"):
         (g,), do = gradients, Calculus(b)
         if g is None:
             return [None] * len(self.operands)
-        from tfc.ops.convolution_gradient import average_pool_gradient
+        from tfc.ops.pool_gradient import average_pool_gradient
 
         return [average_pool_gradient(do, self, g)]
 

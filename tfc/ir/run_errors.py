@@ -44,7 +44,7 @@ class OutOfRangeError(SessionError):
 
 
 class InnerFrameError(SessionError):
-    """A value of a loop's or a branch's body, which has many values or none, is fed or asked for."""
+    """A value in a loop or a branch, which has many values or none, is fed or asked for."""
 
     kind = "inner_frame"
 

@@ -75,6 +75,10 @@ class Names:
             self.values.setdefault(value.name, value)
         for op in function.body:
             self.add(op)
+        ends = function.body.terminator.operands
+        for name, end in zip(function.output_names, ends, strict=True):
+            if end is not None:
+                self.values.setdefault(name, end)
         self._frames: Frames | None = None
 
     def add(self, op: Op) -> None:

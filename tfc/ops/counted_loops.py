@@ -1,17 +1,19 @@
 """`while` loops whose number of iterations is known, as `scan`, which has a gradient.
 
 Known is a counter: a carried integer that starts at a constant or a dimension, to which each
-iteration adds a constant, and that `cond` alone compares with one.
+iteration adds a constant, and that `cond` alone compares with one. A counter may be a float too,
+between constants; it is run here to see when it ends, since floats round.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from tfc.ir.builder import Builder
 from tfc.ir.core import Block, Effect, Op, Value
 from tfc.ir.expr import Dim, Expr, as_expr, ceildiv, normal
-from tfc.ir.types import BOOL, TensorType
+from tfc.ir.types import BOOL, F32, F64, TensorType
 from tfc.ops.arithmetic import Add, Sub
 from tfc.ops.constant import Constant, DimValue
 from tfc.ops.control import If, Yield
@@ -36,28 +38,59 @@ class Counter:
         return normal(as_expr(whole).max(0))
 
 
+Comparison: TypeAlias = Less | LessEqual | Greater | GreaterEqual
+MOST_FLOATS = 100_000  # trips of a float counter, which are counted one by one
+
+
 def trip_count(op: While) -> Dim | None:
     """How often a loop runs; None where that is not known."""
-    counter = _counter(op)
-    return None if counter is None else counter.count
-
-
-def _counter(op: While) -> Counter | None:
     (test,) = op.cond.terminator.inputs
     compare = test.producer
     if any(inner.effects is not Effect.NONE for inner in op.cond.walk()):
         return None
-    if not isinstance(compare, Less | LessEqual | Greater | GreaterEqual):
+    if not isinstance(compare, Comparison):
         return None
     sides = [_carried(op.cond, compare.x), _carried(op.cond, compare.y)]
     place = sides[0] if sides[0] is not None else sides[1]
     if place is None or None not in sides:
         return None
-    limit = _number(compare.y if sides[0] is not None else compare.x)
-    start, step = _number(op.carried[place]), _step(op.do, place)
+    first = sides[0] is not None
+    limit, start = compare.y if first else compare.x, op.carried[place]
+    if compare.x.tensor.dtype in (F32, F64):
+        return _float_count(compare, first, start, limit, _stepped(op.do, place))
+    counter = _counter(compare, first, _number(start), _number(limit), _step(op.do, place))
+    return None if counter is None else counter.count
+
+
+def _counter(
+    compare: Comparison, first: bool, start: Dim | None, limit: Dim | None, step: int
+) -> Counter | None:
     if limit is None or start is None or not step:
         return None
-    return _bounded(compare, sides[0] is not None, start, limit, step)
+    return _bounded(compare, first, start, limit, step)
+
+
+def _float_count(
+    compare: Comparison, first: bool, start: Value, limit: Value, step: tuple[Op, Value] | None
+) -> int | None:
+    """How often a loop runs that compares a float with a constant; a NaN ends it."""
+    by = _float(step[1]) if step is not None else None
+    value, end = _float(start), _float(limit)
+    if step is None or value is None or end is None or by is None:
+        return None
+    for count in range(MOST_FLOATS):
+        if not compare.reference(*((value, end) if first else (end, value))):
+            return count
+        value = value + by if isinstance(step[0], Add) else value - by
+    return None
+
+
+def _float(value: Value) -> Any:
+    """A float that is known when the module is compiled, in its own type."""
+    maker = _same(value).producer
+    if not isinstance(maker, Constant) or maker.splat is None or maker.result.tensor.rank:
+        return None
+    return maker.result.tensor.dtype.numpy.type(maker.splat)
 
 
 def _bounded(compare: Op, first: bool, start: Dim, limit: Dim, step: int) -> Counter | None:
@@ -94,16 +127,22 @@ def _number(value: Value) -> Dim | None:
 
 def _step(block: Block, place: int) -> int:
     """What each iteration adds to a carried integer; 0 where that is not known."""
+    found = _stepped(block, place)
+    step = _number(found[1]) if found is not None else None
+    if found is None or step is None or isinstance(step, Expr):
+        return 0
+    return step if isinstance(found[0], Add) else -step
+
+
+def _stepped(block: Block, place: int) -> tuple[Op, Value] | None:
+    """The op, `add` or `sub`, that makes the next of a carried value, and what it adds or takes."""
     maker = _same(block.terminator.inputs[place]).producer
     if not isinstance(maker, Add | Sub):
-        return 0
+        return None
     x, y = _same(maker.x), _same(maker.y)
     if isinstance(maker, Add) and y is block.args[place]:
         x, y = y, x
-    step = _number(y) if x is block.args[place] else None
-    if step is None or isinstance(step, Expr):
-        return 0
-    return step if isinstance(maker, Add) else -step
+    return (maker, y) if x is block.args[place] else None
 
 
 def as_scan(op: While) -> Scan:

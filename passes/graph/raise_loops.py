@@ -207,6 +207,7 @@ class _Loop:
             value.name = argument.name
         for op in self.whole.guards.orders.enters(self.frame):
             self.whole.edges += [(new, earlier) for earlier in op.after]
+            self.whole.inherit(new, op)
         return new
 
     # ---- the head

@@ -331,6 +331,7 @@ class _Level:
         for node in choices:
             self.whole.made.setdefault(node.op, []).append(new)
             self.whole.edges += [(new, earlier) for earlier in node.op.after]
+            self.whole.inherit(new, node.op)
         self.left = [n for n in self.left if n not in inside and n not in choices]
         self.waiting -= {n.item for n in (*inside, *choices)}
 

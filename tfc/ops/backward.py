@@ -85,8 +85,7 @@ class Backward:
             if gradient is not None:
                 self.add(value, gradient)
         for op in reversed(ops):
-            wanted = any(v in self.active for v in op.results)
-            if wanted and any(v in self._parts for v in op.results):
+            if any(v in self._parts for v in op.results) and self.depends(op):
                 self._visit(op)
 
     def _activate(self, op: Op) -> None:

@@ -1,7 +1,8 @@
 """The order in which a frame's ops and the frames inside run: by data, control and conflicts.
 
 Always holds: what conflicts (touches one variable or resource, one of both writing it) runs in the
-order of the text, where a frame stands at its last op.
+order of the text, where a frame stands at its last op; where data and control edges of a frame
+forbid that order, in theirs first.
 """
 
 from __future__ import annotations
@@ -78,8 +79,17 @@ class Orders:
         position.update({f: self._last(f) for f in inner})
         items.sort(key=position.__getitem__)
         waits = {item: self._waits(item, frame) for item in items}
+        edges = {item: list(before) for item, before in waits.items()}
         self._add_conflicts(items, waits)
-        return FrameOrder(_sorted(items, waits, position), waits, position)
+        ordered = _sorted(items, waits, position)
+        if len(ordered) < len(items):
+            by_edges = _sorted(items, edges, position)
+            if len(by_edges) < len(items):
+                raise _stuck([item for item in items if item not in set(by_edges)])
+            waits = edges
+            self._add_conflicts(by_edges, waits)
+            ordered = _sorted(items, waits, position)
+        return FrameOrder(ordered, waits, position)
 
     def _is_needed(self, frame: Frame) -> bool:
         return any(op in self.needed for f in frame.walk() for op in f.ops)
@@ -136,7 +146,10 @@ class Orders:
 def _sorted(
     items: list[Item], waits: dict[Item, list[Item]], position: dict[Item, int]
 ) -> list[Item]:
-    """The items, each after what it waits for, otherwise in the order of the text."""
+    """The items, each after what it waits for, otherwise in the order of the text.
+
+    Those that wait for each other are missing.
+    """
     left = {item: len(waits[item]) for item in items}
     users: dict[Item, list[Item]] = {item: [] for item in items}
     for item in items:
@@ -153,8 +166,6 @@ def _sorted(
             left[user] -= 1
             if not left[user]:
                 heapq.heappush(ready, (position[user], number[user]))
-    if len(found) < len(items):
-        raise _stuck([item for item in items if left[item]])
     return found
 
 

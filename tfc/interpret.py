@@ -281,7 +281,7 @@ class Run:
         left = op.maximum
         while True:
             self.values.update(zip(op.cond.args, carried, strict=True))
-            if left == 0 or not self.block(op.cond)[0]:
+            if not self.block(op.cond)[0] or left == 0:
                 return carried
             left -= 1
             self.values.update(zip(op.do.args, carried, strict=True))

@@ -55,7 +55,7 @@ class While(GraphOp, name="while"):
     C2: `cond` yields a bool of rank 0.
     C3: `do` yields values of the result types.
     C4: `maximum` is not negative; where it is given the loop ends after so many iterations anyway,
-        so that a backward loop can save what it needs.
+        so that a backward loop can save what it needs. `cond` still runs once more than `do`.
 
     Source: arXiv 1603.04467, section 4.4; ONNX Loop-21 in its form without scan outputs; TensorFlow
     while_loop, as for `maximum_iterations`.
@@ -107,25 +107,31 @@ class While(GraphOp, name="while"):
         types = [v.type for v in self.results]
         cond, do = (Block([TensorType(I64, ()), *types]) for _ in range(2))
         with b.inside(cond):
-            (test,) = _copied(self.cond, cond)
+            (test,), waits = _copied(self.cond, cond)
             below = b.value(Less(cond.args[0], most))
-            b.add(Yield([b.value(LogicalAnd(below, test))]))
+            _yield(b, [b.value(LogicalAnd(below, test))], waits)
         with b.inside(do):
-            values = _copied(self.do, do)
-            b.add(Yield([b.value(Add(do.args[0], one)), *values]))
+            values, waits = _copied(self.do, do)
+            _yield(b, [b.value(Add(do.args[0], one)), *values], waits)
         kinds = [TensorType(I64, ()), *types]
         return b.add(While([zero, *self.carried], types=kinds, cond=cond, do=do)).results[1:]
 
 
-def _copied(region: Block, block: Block) -> list[Value]:
-    """Copies the ops of a region behind a counter; what it yields there."""
+def _copied(region: Block, block: Block) -> tuple[list[Value], list[Op]]:
+    """Copies the ops of a region behind a counter; what it yields there, and after which ops."""
     mapping: dict[Value, Value] = dict(zip(region.args, block.args[1:], strict=True))
     known: dict[Op, Op] = {}
     for op in region:
         if not op.terminator:
             block.append(op.clone(mapping, known))
     end = region.terminator
-    return [mapping.get(v, v) for v in end.inputs]
+    return [mapping.get(v, v) for v in end.inputs], [known.get(o, o) for o in end.after]
+
+
+def _yield(b: Builder, values: list[Value], waits: list[Op]) -> None:
+    end = b.add(Yield(values))
+    for op in waits:
+        end.add_after(op)
 
 
 class Scan(GraphOp, name="scan"):

@@ -1,13 +1,14 @@
 """Collects the `.tfc` files with `// RUN:` lines as tests, which run in this process.
 
 A line `// RUN: tfc opt %s --pass-pipeline 'cse,dce'` runs the command; its output, errors too, is
-compared with the `// CHECK` lines of the file (see `filecheck.py`). `%s` is the file, `%t` a path
-for files that the command writes. `not` before the command says that it must fail,
-`--check-prefix=NAME` behind it uses the lines `// NAME:` instead.
+compared with the `// CHECK` lines of the file (see `filecheck.py`). It runs in a new folder; `%s` is
+the file, `%t` a path for files that the command writes. `not` before the command says that it must
+fail, `--check-prefix=NAME` behind it uses the lines `// NAME:` instead.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -49,7 +50,7 @@ class RunLine(pytest.Item):
         self.command = command
 
     def runtest(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
             text = self.command.replace("%s", shlex.quote(str(self.path)))
             words = shlex.split(text.replace("%t", f"{folder}/out"))
             prefix, fails = "CHECK", words[0] == "not"

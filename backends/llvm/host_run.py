@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from tfc.backends.llvm.host_code import Body, Text
 from tfc.backends.llvm.host_launch import TASKS_A_THREAD, argument_slots, emit_launch
@@ -77,11 +78,9 @@ class Run:
         return [self.pointer(v) for v in block.terminator.inputs]
 
     def op(self, op: Op) -> None:
-        emit = _EMIT.get(op.name)
+        emit = _EMIT.get("host call" if is_host_call(op) else op.name)
         if emit is not None:
             emit(self, op)
-        elif is_host_call(op):
-            emit_host_call(self, op)
         elif op.name not in ("constant", "reshape", "no_op"):
             raise UnsupportedError(
                 f"{op.name} cannot be compiled yet",
@@ -195,7 +194,8 @@ class Run:
         b.label(done)
 
 
-_EMIT: dict[str, Callable[[Run, Op], None]] = {
+_EMIT: dict[str, Callable[[Any, Op], None]] = {  # the first argument is the Run
+    "host call": emit_host_call,
     "launch": emit_launch,
     "read": emit_read,
     "assign": emit_assign,

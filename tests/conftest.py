@@ -1,8 +1,8 @@
 """Collects the `.tfc` files with `// RUN:` lines as tests, which run in this process.
 
 A line `// RUN: tfc opt %s --pass-pipeline 'cse,dce'` runs the command; its output, errors too, is
-compared with the `// CHECK` lines of the file (see `filecheck.py`). It runs in a new folder; `%s` is
-the file, `%t` a path for files that the command writes. `not` before the command says that it must
+compared with the `// CHECK` lines of the file (see `filecheck.py`). It runs in a new folder; `%s`
+is the file, `%t` a path for what the command writes. `not` before the command says that it must
 fail, `--check-prefix=NAME` behind it uses the lines `// NAME:` instead.
 """
 

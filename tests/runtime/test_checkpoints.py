@@ -35,8 +35,8 @@ def state_of(folder: Path, fill: float | None = None) -> State:
         if fill is not None and name != "none":
             state.write(name, np.arange(6).reshape(2, 3).astype(dtype) * dtype.type(fill))
     if fill is not None:
-        element = (np.full((1, 2), fill, np.float32), np.array([7], np.uint16))
-        state.resource("q").enqueue(Context(state), [element] * 3)
+        elements = (np.full((3, 2), fill, np.float32), np.full(3, 7, np.uint16))
+        state.resource("q").enqueue(Context(state), elements)
     return state
 
 
@@ -65,7 +65,7 @@ def test_everything_comes_back(tmp_path: Path) -> None:
     assert back(tmp_path, other) == 3
     assert held(other) == held(state)
     assert other.variables["none"] is None
-    (x, y), *_ = other.resource("q").dequeue(Context(other), 1)
+    x, y = other.resource("q").dequeue(Context(other), 1)
     assert x.tolist() == [[3, 3]] and y.tolist() == [7]
 
 

@@ -47,6 +47,9 @@ def test_draws_can_be_made_again_in_any_order() -> None:
     draws = Draws(3)
     found = [draws.below(1000, k) for k in range(600)]
     assert [Draws(3).below(1000, k) for k in (599, 3, 300)] == [found[k] for k in (599, 3, 300)]
+    for bound, first, count in ((1000, 3, 40), (1000, 2040, 20), (999, 5, 3), (1000, 7, 0)):
+        wanted = [Draws(3).below(bound, k) for k in range(first, first + count)]
+        assert draws.row(bound, first, count) == wanted
     assert min(found) >= 0 and max(found) < 1000 and len(set(found)) > 400
     for bound in (1, 2, 3, 1 << 20, (1 << 32) - 1):  # one bound for many draws, or one for each
         varied = Draws(9)

@@ -33,11 +33,11 @@ def shuffled(**attributes: Any) -> tuple[Queue, State]:
 
 
 def put(q: Queue, state: State, *numbers: int) -> None:
-    q.enqueue(Context(state), [(np.array([n]),) for n in numbers])
+    q.enqueue(Context(state), (np.array(numbers, np.int64),))
 
 
 def get(q: Queue, state: State, count: int = 1, at_most: bool = False) -> list[int]:
-    return [int(e[0][0]) for e in q.dequeue(Context(state), count, at_most)]
+    return q.dequeue(Context(state), count, at_most)[0].tolist()
 
 
 class Task(threading.Thread):
@@ -324,7 +324,7 @@ def test_close_and_cancel_at_any_moment(seed: int) -> None:
         for start in range(number * 1000, number * 1000 + 1000, 4):
             numbers = list(range(start, start + own.randint(1, 4)))
             try:
-                q.enqueue(contexts[number], [(np.array([n]),) for n in numbers])
+                q.enqueue(contexts[number], (np.array(numbers),))
             except CancelledError:
                 with lock:
                     unsure.extend(numbers)
@@ -340,7 +340,7 @@ def test_close_and_cancel_at_any_moment(seed: int) -> None:
             except (OutOfRangeError, CancelledError):
                 return
             with lock:
-                taken.extend(int(e[0][0]) for e in found)
+                taken.extend(found[0].tolist())
 
     tasks = [Task(lambda i=i: (produce if i < 8 else consume)(i)) for i in range(16)]
     time.sleep(choose.random() * 0.05)

@@ -151,8 +151,8 @@ def filled_queue(folder: Path, kind: str = "random_shuffle_queue", **more: Any) 
 
 
 def taken(state: State, count: int) -> list[int]:
-    found = state.resource("q").dequeue(Context(state), count)
-    return [int(y[0]) for _, y in found]
+    _, numbers = state.resource("q").dequeue(Context(state), count)
+    return numbers.tolist()
 
 
 def test_a_reader_fills_a_queue_until_its_end(tmp_path: Path) -> None:

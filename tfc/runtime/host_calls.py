@@ -6,13 +6,14 @@ import ctypes
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from . import abi
 from .errors import BundleError, RunError
-from .host import Context, OutputType, ResourceInfo, host_function
+from .host import Context, HostFunction, OutputType, ResourceInfo, host_function
 from .index import DTYPES, MAXIMUM_RANK, FunctionInfo
 from .tensors import Array, storage_dtype
 
@@ -77,7 +78,7 @@ class HostCalls:
     """The host ops of one call at a time, in its `context`; `error` is what one of them raised."""
 
     def __init__(self, records: Sequence[HostRecord]) -> None:
-        self._records = records
+        self._ops = [_HostOp(record) for record in records]
         self._callback = abi.HOST_CALL(self._call)
         self._host = abi.Host(None, self._callback)
         self.address = ctypes.addressof(self._host)
@@ -87,35 +88,62 @@ class HostCalls:
     def _call(self, _: Any, number: int, dims: Any, inputs: Any, outputs: Any, error: Any) -> int:
         """`tfc_host.call`, from compiled code: nothing may be raised through it."""
         try:
-            self._run(self._records[number], dims, inputs, outputs)
+            assert self.context is not None, "a call has a context"
+            self._ops[number].run(self.context, dims, inputs, outputs)
         except BaseException as caught:
             self.error = caught
             return abi.HOST_ERROR
         return 0
 
-    def _run(self, record: HostRecord, dims: Any, inputs: Any, outputs: Any) -> None:
-        assert self.context is not None, "a call has a context"
-        shapes: list[tuple[int, ...]] = []
-        start = 0
-        for _, rank in (*record.inputs, *record.outputs):
-            shapes.append(tuple(dims[start : start + rank]))
-            start += rank
-        split = len(record.inputs)
-        given = [
-            _view(inputs[i], dtype, shapes[i], writeable=False)
-            for i, (dtype, _) in enumerate(record.inputs)
-        ]
-        types = [
-            OutputType(dtype, shape)
-            for (dtype, _), shape in zip(record.outputs, shapes[split:], strict=True)
-        ]
-        results = host_function(record.kind)(self.context, record.attributes, given, types)
-        for i, (kind, result) in enumerate(zip(types, results, strict=True)):
-            place = _view(outputs[i], kind.dtype, kind.shape, writeable=True)
+
+class _HostOp:
+    """A host op with the views of its operands and results, which most calls find where they were.
+
+    A view is of use during a call only, and is taken again where address or sizes are the same.
+    """
+
+    def __init__(self, record: HostRecord) -> None:
+        self._record = record
+        self._function: HostFunction | None = None
+        self._operands = len(record.inputs)
+        self._results = len(record.outputs)
+        self._sizes = sum(rank for _, rank in (*record.inputs, *record.outputs))
+        self._key: object = None
+        self._given: list[Array] = []
+        self._types: list[OutputType] = []
+        self._places: list[Array] = []
+
+    def run(self, context: Context, dims: Any, inputs: Any, outputs: Any) -> None:
+        """Runs it on memory of compiled code."""
+        sizes, operands = dims[: self._sizes], inputs[: self._operands]
+        places = outputs[: self._results]
+        if self._key != (sizes, operands, places):
+            self._bind(sizes, operands, places)
+        assert self._function is not None, "it is bound"
+        results = self._function(context, self._record.attributes, self._given, self._types)
+        for place, result in zip(self._places, results, strict=True):
             if (result.dtype, result.shape) != (place.dtype, place.shape):
-                found = f"{result.dtype}{list(result.shape)}"
-                raise RunError(f"{record.kind} gave {found}, not {kind.dtype}{list(kind.shape)}")
+                raise self._wrong(result, place)
             place[...] = result
+
+    def _bind(self, sizes: list[int], operands: list[int], places: list[int]) -> None:
+        self._function = host_function(self._record.kind)
+        rest = iter(sizes)
+        kinds = [
+            OutputType(dtype, tuple(islice(rest, rank)))
+            for dtype, rank in (*self._record.inputs, *self._record.outputs)
+        ]
+        views = [
+            _view(address, *kind, writeable=i >= self._operands)
+            for i, (address, kind) in enumerate(zip((*operands, *places), kinds, strict=True))
+        ]
+        self._given, self._places = views[: self._operands], views[self._operands :]
+        self._types = kinds[self._operands :]
+        self._key = (sizes, operands, places)
+
+    def _wrong(self, result: Array, place: Array) -> RunError:
+        found, wanted = (f"{a.dtype}{list(a.shape)}" for a in (result, place))
+        return RunError(f"{self._record.kind} gave {found}, not {wanted}")
 
 
 def _view(address: int, dtype: str, shape: tuple[int, ...], *, writeable: bool) -> Array:

@@ -14,7 +14,7 @@ MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 WEYL = (0x9E3779B9, 0xBB67AE85)  # what the two words of the key grow by from round to round
 ROUNDS = 10
 LOW = 0xFFFFFFFF
-_KEPT = 256  # draws that `Draws` makes at once
+_KEPT = 2048  # draws that `Draws` makes at once
 
 
 def philox4x32(counter: tuple[Array, ...], key: tuple[int, int]) -> tuple[Array, ...]:
@@ -48,7 +48,7 @@ class Draws:
         self._seed = seed
         self._start = -1
         self._bound = 0
-        self._words: list[list[int]] = []
+        self._words = np.empty((0, 4), np.uint32)
         self._found: list[int] = []
 
     def below(self, bound: int, draw: int) -> int:
@@ -58,13 +58,20 @@ class Draws:
             self._draw(start, bound)
         if bound == self._bound:
             return self._found[draw - start]
-        words = self._words[draw - start]
-        return (words[1] << 32 | words[0]) * bound >> 64
+        low, high, _, _ = self._words[draw - start].tolist()
+        return (high << 32 | low) * bound >> 64
+
+    def row(self, bound: int, draw: int, count: int) -> list[int]:
+        """`below` for `count` draws, one after another."""
+        first = draw - self._start
+        if bound == self._bound and first >= 0 and first + count <= len(self._found):
+            return self._found[first : first + count]
+        return [self.below(bound, k) for k in range(draw, draw + count)]
 
     def _draw(self, start: int, bound: int) -> None:
         """Makes a number of draws at once, for the bound that is likely to stay."""
         found = blocks(self._seed, start, _KEPT)
-        self._start, self._bound, self._words = start, bound, found.tolist()
+        self._start, self._bound, self._words = start, bound, found
         low, high = (found[:, i].astype(np.uint64) * np.uint64(bound) for i in (0, 1))
         upper = high + (low >> np.uint64(32))
         self._found = (upper >> np.uint64(32)).tolist()

@@ -58,7 +58,7 @@ def enqueue(
     types: Sequence[OutputType],
 ) -> list[Array]:
     """Puts in one element."""
-    _of(context, attributes).enqueue(context, [tuple(a.copy()[None] for a in arrays)])
+    _of(context, attributes).enqueue(context, tuple(a.copy()[None] for a in arrays))
     return []
 
 
@@ -70,9 +70,7 @@ def enqueue_many(
     types: Sequence[OutputType],
 ) -> list[Array]:
     """Puts in the slices along axis 0."""
-    held = [a.copy() for a in arrays]
-    rows = [tuple(a[i : i + 1] for a in held) for i in range(len(held[0]))]
-    _of(context, attributes).enqueue(context, rows)
+    _of(context, attributes).enqueue(context, tuple(a.copy() for a in arrays))
     return []
 
 
@@ -84,8 +82,8 @@ def dequeue(
     types: Sequence[OutputType],
 ) -> list[Array]:
     """Takes out one element."""
-    (found,) = _of(context, attributes).dequeue(context, 1)
-    return [component[0] for component in found]
+    found = _of(context, attributes).dequeue(context, 1)
+    return [column[0] for column in found]
 
 
 @host_op("dequeue_many")
@@ -96,8 +94,7 @@ def dequeue_many(
     types: Sequence[OutputType],
 ) -> list[Array]:
     """Takes out `count` elements, stacked along axis 0."""
-    found = _of(context, attributes).dequeue(context, attributes["count"])
-    return [np.concatenate(column) for column in zip(*found, strict=True)]
+    return list(_of(context, attributes).dequeue(context, attributes["count"]))
 
 
 @host_op("dequeue_up_to")
@@ -109,10 +106,10 @@ def dequeue_up_to(
 ) -> list[Array]:
     """Takes out `count` elements or what a closed queue has left: their number, they, zeros."""
     found = _of(context, attributes).dequeue(context, attributes["count"], at_most=True)
-    results = [np.array(len(found), np.int64)]
-    for column, kind in zip(zip(*found, strict=True), types[1:], strict=True):
+    results = [np.array(len(found[0]), np.int64)]
+    for column, kind in zip(found, types[1:], strict=True):
         padded = np.zeros(kind.shape, storage_dtype(kind.dtype))
-        padded[: len(found)] = np.concatenate(column)
+        padded[: len(column)] = column
         results.append(padded)
     return results
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import numpy as np
-
-from .buffers import Buffer, Element, buffer_of
+from .buffers import Buffer, Columns, buffer_of
 from .errors import CancelledError, LoaderError, OutOfRangeError
 from .filling import Filler, Source
-from .host import LOOK_SECONDS, Context, OutputType, ResourceInfo, unlocked
+from .host import LOOK_SECONDS, Context, ResourceInfo, unlocked
 from .tensors import Array, storage_dtype
 
 T = TypeVar("T")
@@ -59,27 +57,29 @@ class Queue:
 
     # ---- what the ops do
 
-    def enqueue(self, context: Context, elements: Iterable[Element]) -> None:
+    def enqueue(self, context: Context, columns: Columns) -> None:
         """Puts elements in, in order, as soon as there is room.
 
         CancelledError where the queue is closed, or closed with `cancel_pending` meanwhile; what is
         in by then stays in.
         """
-        waiting = deque(elements)
-        request = _Request(len(waiting))
+        request = _Request(len(columns[0]))
+        done = 0
 
         def attempt() -> bool | None:
+            nonlocal done
             if request.cancelled:
                 raise CancelledError(
                     f"the queue {self.info.name!r} was closed and cancelled what waited for room "
-                    f"in it: {request.count - len(waiting)} of {request.count} elements are in it"
+                    f"in it: {done} of {request.count} elements are in it"
                 )
             if request is self._producers[0]:
-                count = min(len(waiting), self._room())
-                self._buffer.put([waiting.popleft() for _ in range(count)])
-                if count:
+                end = min(request.count, done + self._room())
+                if end > done:
+                    self._buffer.put(tuple(column[done:end] for column in columns))
+                    done = end
                     self._tell()
-            return None if waiting else True
+            return True if done == request.count else None
 
         with context.state.lock, self._changed:
             if self._closed:
@@ -87,7 +87,7 @@ class Queue:
             self._producers.append(request)
         self._until(context, attempt, self._producers, request)
 
-    def dequeue(self, context: Context, count: int, at_most: bool = False) -> list[Element]:
+    def dequeue(self, context: Context, count: int, at_most: bool = False) -> Columns:
         """Takes elements out, all at once, as soon as there are so many.
 
         OutOfRangeError where the queue is closed and holds fewer; `at_most` then takes those, if
@@ -95,22 +95,15 @@ class Queue:
         """
         request = _Request(count)
 
-        def attempt() -> list[Element] | None:
-            if request is not self._consumers[0]:
-                return None
-            held = len(self._buffer)
-            if not self._ended:
-                enough = held >= count + self._buffer.reserve
-                return self._take(count) if enough else None
-            if held >= count or (at_most and held):
-                return self._take(min(count, held))
-            raise self._failure or OutOfRangeError(
-                f"the queue {self.info.name!r} is closed and has {held} elements left, "
-                f"{count} were asked for"
-            )
+        def attempt() -> Columns | None:
+            return self._found(count, at_most) if request is self._consumers[0] else None
 
+        context.check()
         self._fill()
-        with self._changed:
+        with context.state.lock, self._changed:
+            found = None if self._consumers else self._found(count, at_most)
+            if found is not None:
+                return found
             self._consumers.append(request)
             self._tell()
         return self._until(context, attempt, self._consumers, request)
@@ -146,8 +139,21 @@ class Queue:
         needed = self._consumers[0].count + self._buffer.reserve if self._consumers else 0
         return max(0, max(self.capacity, needed) - len(self._buffer))
 
-    def _take(self, count: int) -> list[Element]:
-        found = [self._buffer.take() for _ in range(count)]
+    def _found(self, count: int, at_most: bool) -> Columns | None:
+        """The elements for who is first in line, or None where they are not there yet."""
+        held = len(self._buffer)
+        if not self._ended:
+            enough = held >= count + self._buffer.reserve
+            return self._take(count) if enough else None
+        if held >= count or (at_most and held):
+            return self._take(min(count, held))
+        raise self._failure or OutOfRangeError(
+            f"the queue {self.info.name!r} is closed and has {held} elements left, "
+            f"{count} were asked for"
+        )
+
+    def _take(self, count: int) -> Columns:
+        found = self._buffer.take(count)
         self._tell()
         return found
 
@@ -208,7 +214,7 @@ class Queue:
     def feed(
         self,
         filler: Filler,
-        columns: Element,
+        columns: Columns,
         behind: Sequence[Any],
         start: int,
         seconds: float,
@@ -223,9 +229,8 @@ class Queue:
             if filler is not self._filler or self._closed:
                 return start
             end = min(len(behind), start + self._room())
-            rows = ([column[i : i + 1] for i in range(start, end)] for column in columns)
-            self._buffer.put(zip(*rows, strict=True))
             if end > start:
+                self._buffer.put(tuple(column[start:end] for column in columns))
                 self._position = behind[end - 1]
                 self._tell()
             return end
@@ -248,17 +253,13 @@ class Queue:
         with self._changed:
             elements = self._buffer.elements()
             described = {
-                "count": len(elements),
+                "count": len(elements[0]),
                 "drawn": self._buffer.drawn,
                 "closed": self._closed and self._source is None,
             }
             if self._source is not None:
                 described["position"] = self._source.described(self._position)
-        stacked = {
-            str(i): _stacked([e[i] for e in elements], kind)
-            for i, kind in enumerate(self.info.types)
-        }
-        return described, stacked
+        return described, {str(i): column for i, column in enumerate(elements)}
 
     def restored(
         self, described: Mapping[str, Any], arrays: Mapping[str, Array]
@@ -281,8 +282,7 @@ class Queue:
             position = self._source.checked(described["position"])
         buffer = buffer_of(self.info)
         buffer.drawn = drawn
-        parts = [arrays[str(i)].copy() for i in range(len(self.info.types))]
-        buffer.put(tuple(part[i : i + 1] for part in parts) for i in range(count))
+        buffer.put(tuple(arrays[str(i)] for i in range(len(self.info.types))))
         closed = bool(described["closed"])
 
         def apply() -> None:
@@ -292,8 +292,3 @@ class Queue:
                 self._tell()
 
         return apply
-
-
-def _stacked(rows: Sequence[Array], kind: OutputType) -> Array:
-    dtype = storage_dtype(kind.dtype)
-    return np.concatenate(rows) if rows else np.zeros((0, *kind.shape), dtype)

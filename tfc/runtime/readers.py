@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any, TypeAlias
 
 from .errors import StateError
@@ -35,6 +36,29 @@ MOST_AHEAD = 1024
 
 Opener: TypeAlias = Callable[[str, "tuple[str, ...]"], Rows]
 """Opens the files of one part of the data: a folder, and a file for each pattern."""
+
+
+class _Last:
+    """Opens files, and keeps them open until others are asked for: the next epoch may begin with
+    them.
+    """
+
+    def __init__(self, opener: Opener, folder: str) -> None:
+        self._opener = opener
+        self._folder = folder
+        self._names: tuple[str, ...] = ()
+        self._rows: Rows | None = None
+
+    def rows(self, names: tuple[str, ...]) -> Rows:
+        if self._rows is None or names != self._names:
+            self.close()
+            self._rows, self._names = self._opener(self._folder, names), names
+        return self._rows
+
+    def close(self) -> None:
+        rows, self._rows = self._rows, None
+        if rows is not None:
+            rows.close()
 
 
 class Files:
@@ -69,21 +93,18 @@ class Files:
 
     def chunks(self, position: Position) -> Iterator[tuple[Columns, list[Position]]]:
         epoch, file, place = position or (0, 0, 0)
-        names, folder = self.names(), root(self._folder, self._what)
-        while not self._epochs or epoch < self._epochs:
-            found = file > 0 or place > 0
-            while file < len(names):
-                rows = self._open(folder, names[file])
-                try:
-                    for columns, places in rows.read(place):
+        names = self.names()
+        with closing(_Last(self._open, root(self._folder, self._what))) as last:
+            while not self._epochs or epoch < self._epochs:
+                found = file > 0 or place > 0
+                while file < len(names):
+                    for columns, places in last.rows(names[file]).read(place):
                         found = True
                         yield columns, [(epoch, file, behind) for behind in places]
-                finally:
-                    rows.close()
-                file, place = file + 1, 0
-            if not found:
-                raise StateError(f"{self._what}: its files hold no elements")
-            epoch, file = epoch + 1, 0
+                    file, place = file + 1, 0
+                if not found:
+                    raise StateError(f"{self._what}: its files hold no elements")
+                epoch, file = epoch + 1, 0
 
     def described(self, position: Position) -> dict[str, Any]:
         return {"files": self._digest(), "at": list(position or (0, 0, 0))}

@@ -160,6 +160,7 @@ class Session:
         from tfc.passes.base import PassContext
         from tfc.passes.graph.feed_fetch import drop_unused_inputs
         from tfc.passes.graph.prune import prune_function
+        from tfc.passes.graph.settled_merges import settle_merges
 
         chosen = module.main
         live = _add_live_flags(chosen)
@@ -168,6 +169,8 @@ class Session:
         missing = [a for a in chosen.body.args if a.name not in feeds]
         if missing:
             raise missing_feed(missing)
+        if settle_merges(chosen):
+            prune_function(chosen, PassContext())
         return Part(module, live, self._callable(module))
 
     def _callable(self, module: Module) -> Any:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from tfc.ir.core import Block, Effect, Module, Op, Value
 from tfc.ir.effects import accesses_of, effects_of, home, outer_values, written_by
+from tfc.ops.arithmetic import Div, Fmod, Mod
 from tfc.ops.base import GraphOp, View
-from tfc.ops.constant import DimValue, Iota
+from tfc.ops.constant import Constant, DimValue, Iota
 from tfc.ops.counted_loops import trip_count
 from tfc.ops.loops import Scan, While
 from tfc.ops.view import Reshape
@@ -20,10 +21,10 @@ class LoopInvariantCodeMotion(Pass):
     """Moves ops out of `while` and `scan` that use only values from around the loop.
 
     They have no effects and no control inputs; a read moves if the loop does not write the
-    variable. What may fail (an index out of range, a read of what was never assigned) or need not
-    end (a loop) moves only where it runs at least once anyway: in the condition of a `while`, and
-    in loops that are known to run. Views and counters cost nothing inside of kernels: they move
-    only with what uses them.
+    variable. What may fail (an index out of range, a read of what was never assigned, an integer
+    that is divided by what may be 0) or need not end (a loop) moves only where it runs at least
+    once anyway: in the condition of a `while`, and in loops that are known to run. Views and
+    counters cost nothing inside of kernels: they move only with what uses them.
 
     Before:
     ```mlir
@@ -135,9 +136,20 @@ def _is_light(op: Op) -> bool:
 def may_fail(op: Op) -> bool:
     """Whether an op, or what it holds, may fail or never end."""
     return any(
-        isinstance(o, While) or o.effects is not Effect.NONE or getattr(o, "may_fail", False)
+        isinstance(o, While)
+        or o.effects is not Effect.NONE
+        or getattr(o, "may_fail", False)
+        or _may_divide_by_zero(o)
         for o in op.walk()
     )
+
+
+def _may_divide_by_zero(op: Op) -> bool:
+    """Whether integers are divided by what may be 0, which is an error where models come from."""
+    if not isinstance(op, Div | Mod | Fmod) or not op.y.tensor.dtype.is_integer:
+        return False
+    divisor = op.y.producer
+    return not (isinstance(divisor, Constant) and divisor.splat)
 
 
 def _surely_runs(op: While | Scan) -> bool:

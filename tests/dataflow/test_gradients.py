@@ -7,11 +7,11 @@ import pytest
 import tfc
 import tfc.ops
 from tests.dataflow.test_cases import check, name_of
-from tests.dataflow.translate import CASES, Case, translate
+from tests.dataflow.translate import CASES, MORE_CASES, Case, translate
 from tfc.text.parse import parse_module
 
 assert tfc.ops
-GRADIENTS = [c for c in CASES if "gradient" in c]
+GRADIENTS = [c for c in [*CASES, *MORE_CASES] if "gradient" in c]
 
 
 @pytest.mark.parametrize("case", GRADIENTS, ids=name_of)

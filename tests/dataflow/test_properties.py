@@ -11,7 +11,7 @@ import pytest
 import tfc
 import tfc.ops
 from tests.dataflow.test_cases import name_of
-from tests.dataflow.translate import CASES, KIND_OF_OP, Case, translate
+from tests.dataflow.translate import CASES, KIND_OF_OP, MORE_CASES, Case, translate
 from tfc.interpret import Run, interpret
 from tfc.ir.core import Module, Op, Value
 from tfc.passes.graph.feed_fetch import restrict
@@ -19,7 +19,7 @@ from tfc.passes.manager import PassManager, parse_pipeline
 from tfc.text.parse import parse_module
 
 assert tfc.ops
-CASES_OF_PASSES = [c for c in CASES if "property" in c]
+CASES_OF_PASSES = [c for c in [*CASES, *MORE_CASES] if "property" in c]
 PASSES = {
     "cse": "cse",
     "constant_folding": "constant-folding",

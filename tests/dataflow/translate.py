@@ -14,22 +14,39 @@ from typing import Any, TypeAlias
 Node: TypeAlias = "dict[str, Any]"
 Case: TypeAlias = "dict[str, Any]"
 
-CASES: list[Case] = json.loads((Path(__file__).parent / "cases.json").read_text(encoding="utf-8"))[
-    "cases"
-]
+
+def _read(name: str) -> list[Case]:
+    return json.loads((Path(__file__).parent / name).read_text(encoding="utf-8"))["cases"]
+
+
+CASES = _read("cases.json")
+MORE_CASES = _read("more_cases.json")
+"""Of the same kind; the answers were derived by hand."""
 DTYPES = {"float32": "f32", "int32": "i32", "bool": "bool", "int64": "i64", "float64": "f64"}
 SAME = {
     "Identity": "identity", "Add": "add", "Mul": "mul", "Sub": "sub", "Neg": "neg", "Relu": "relu",
     "RealDiv": "div", "FloorDiv": "div", "FloorMod": "mod", "Exit": "exit",
     "NextIteration": "next_iteration", "LoopCond": "loop_cond", "StopGradient": "stop_gradient",
+    "Maximum": "maximum", "Minimum": "minimum", "Pow": "pow", "Sqrt": "sqrt", "Exp": "exp",
+    "Log": "log", "Abs": "abs", "Tanh": "tanh", "Sigmoid": "sigmoid", "Floor": "floor",
+    "Sign": "sign", "LogicalNot": "logical_not", "LogicalAnd": "logical_and",
+    "LogicalOr": "logical_or", "Sin": "sin", "Cos": "cos", "Reciprocal": "reciprocal",
 }  # fmt: skip
-COMPARISONS = {"Less": "less", "Greater": "greater"}
+COMPARISONS = {
+    "Less": "less", "Greater": "greater", "Equal": "equal", "NotEqual": "not_equal",
+    "LessEqual": "less_equal", "GreaterEqual": "greater_equal",
+}  # fmt: skip
+REDUCTIONS = {
+    "Sum": "reduce_sum", "Max": "reduce_max", "Min": "reduce_min", "Mean": "reduce_mean",
+    "Prod": "reduce_prod",
+}  # fmt: skip
 UPDATES = {"Assign": "assign", "AssignAdd": "assign_add", "AssignSub": "assign_sub"}
 NO_RESULT = ("NoOp", "QueueEnqueue", "QueueEnqueueMany", "QueueClose")
 KIND_OF_OP = {
     **SAME, **COMPARISONS, **UPDATES, "Switch": "switch", "Merge": "merge", "MatMul": "matmul",
     "RandomUniform": "random_uniform", "Reshape": "reshape", "Cast": "cast", "Square": "mul",
-    "Fill": "full", "Const": "constant", "Enter": "enter",
+    "Fill": "full", "Const": "constant", "Enter": "enter", "Transpose": "transpose",
+    "ConcatV2": "concat", "GatherV2": "gather", "Slice": "slice", "SelectV2": "where", **REDUCTIONS,
 }  # fmt: skip
 """The name here of TensorFlow's op, for counting."""
 
@@ -122,10 +139,40 @@ class _Translation:
                     inputs[1] = turned
                 text = f"matmul({', '.join(inputs)})"
                 self.types[name] = first[0], [first[1][0], self.types[node["in"][1]][1][1]]
-            case "Sum":
+            case _ if op in REDUCTIONS:
                 axes = self.constant(node["in"][1])
-                text = f"reduce_sum({inputs[0]}) {{axes = {axes}}}"
-                self.types[name] = first[0], []
+                text = f"{REDUCTIONS[op]}({inputs[0]}) {{axes = {axes}}}"
+                kept = [n for i, n in enumerate(first[1]) if i not in axes]
+                self.types[name] = first[0], kept
+            case "Transpose":
+                order = self.constant(node["in"][1])
+                text = f"transpose({inputs[0]}) {{permutation = {order}}}"
+                self.types[name] = first[0], [first[1][i] for i in order]
+            case "ConcatV2":
+                axis = self.constant(node["in"][-1])
+                text = f"concat({', '.join(inputs[:-1])}) {{axis = {axis}}}"
+                shape = list(first[1])
+                shape[axis] = sum(self.types[_base(i)][1][axis] for i in node["in"][:-1])
+                self.types[name] = first[0], shape
+            case "GatherV2":
+                axis = self.constant(node["in"][2])
+                text = f"gather({inputs[0]}, {inputs[1]}) {{axis = {axis}}}"
+                taken = self.types[_base(node["in"][1])][1]
+                self.types[name] = first[0], [*first[1][:axis], *taken, *first[1][axis + 1 :]]
+            case "Slice":
+                begin, size = self.constant(node["in"][1]), self.constant(node["in"][2])
+                ends = [b + n for b, n in zip(begin, size, strict=True)]
+                bounds = f"starts = {begin}, limits = {ends}, steps = {[1] * len(begin)}"
+                text = f"slice({inputs[0]}) {{{bounds}}}"
+                self.types[name] = first[0], size
+            case "BroadcastTo":
+                shape = self.constant(node["in"][1])
+                text = f"expand({inputs[0]}) {{shape = {shape}}}"
+                self.types[name] = first[0], shape
+            case "SelectV2":
+                text = f"where({', '.join(inputs)})"
+                kinds = [self.types[_base(i)] for i in node["in"]]
+                self.types[name] = kinds[1][0], max((k[1] for k in kinds), key=len)
             case "Reshape" | "Fill":
                 shaped = 1 if op == "Reshape" else 0
                 shape = self.constant(node["in"][shaped])
@@ -214,6 +261,11 @@ class _Translation:
 
 def _type(dtype: str, shape: list[int]) -> str:
     return f"tensor<{'x'.join([*map(str, shape), DTYPES[dtype]])}>"
+
+
+def _base(name: str) -> str:
+    """The node of `n:1`."""
+    return name.partition(":")[0]
 
 
 def _shape(given: Any) -> list[int]:

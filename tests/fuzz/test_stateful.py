@@ -26,8 +26,8 @@ from tfc.targets import resolve
 from tfc.text.parse import parse_module
 from tfc.text.print import print_module
 
-FIRST, COUNT = 100_000, 10
-SIZE = 8
+FIRST, COUNT = 100_000, 15
+SIZE = 5
 
 
 @cache
@@ -57,7 +57,8 @@ def test_the_same_seed_gives_the_same_graph(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_compiled_code_does_the_same(kind: str, level: int) -> None:
     assert len(cases(kind)) > COUNT * 2 // 3, "most have regions"
-    check_level(cases(kind), level, resolve("host").name)
+    few = cases(kind)[: None if level else COUNT // 2]
+    check_level(few, level, resolve("host").name)
     assert not wrong(cases(kind))
 
 

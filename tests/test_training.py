@@ -1,7 +1,12 @@
-"""The models of examples/08_training learn as loops in numpy and PyTorch do, from one start."""
+"""The models of examples/08_training learn as loops in numpy and PyTorch do, from one start,
+and go on as if nothing had been when they are killed.
+"""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,66 +15,58 @@ import numpy as np
 import pytest
 
 import tfc
-import tfc.ops
-from tfc.interpret import interpret, state_of
+from tests.training import (
+    MODELS,
+    RATE,
+    batches,
+    demo_digits,
+    source,
+    torch_step,
+    weights_of,
+    write_digits,
+)
+from tfc.interpret import interpret
+from tfc.runtime.state import State
 from tfc.text.parse import parse_file
 
-assert tfc.ops
-ROOT = Path(__file__).resolve().parent.parent / "examples"
-MODELS = ("softmax_regression", "mlp", "convnet")
-RATE = np.float32(0.3)
-Weights = dict[str, Any]
 Step = Callable[[np.ndarray, np.ndarray], float]
+Trained = tuple[dict[str, Any], Callable[[], float]]
 
 
-def batches(count: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    images = np.load(ROOT / "01_digits/images.npy").reshape(-1, 64).astype(np.float32) / 16
-    labels = np.load(ROOT / "01_digits/labels.npy").astype(np.int64)[:, None]
-    generator = np.random.default_rng(0)
-    chosen = [generator.integers(0, len(images), 32) for _ in range(count)]
-    return [(images[c], labels[c]) for c in chosen]
+def interpreted(name: str, folder: Path) -> Trained:
+    """The weights after `start`, and the training step, in the interpreter."""
+    module, state = parse_file(source(name)), State(folder)
+    assert interpret(module, {}, "start", state=state)["number"] == 0
+    step = lambda: float(interpret(module, {}, "train_step", state=state)["loss"])  # noqa: E731
+    return weights_of(state), step
 
 
-def interpreted(name: str) -> tuple[Weights, Step]:
-    """The variables after `init`, and the training step, in the interpreter."""
-    module = parse_file(ROOT / f"08_training/{name}.tfc")
-    state = state_of(module)
-    interpret(module, {}, "init", state=state)
-    start = {n: a for n, a in state.variables.items() if n != "random"}
-
-    def step(image: np.ndarray, label: np.ndarray) -> float:
-        inputs = {"image": image, "label": label, "rate": RATE}
-        return float(interpret(module, inputs, "train_step", state=state)["loss"])
-
-    return start, step
-
-
-def compiled(name: str, folder: Path) -> tuple[Weights, Step]:
+def compiled(name: str, folder: Path) -> Trained:
     """The same of a bundle."""
-    tfc.compile(ROOT / f"08_training/{name}.tfc", folder / "model.tfb")
-    bundle = tfc.load(folder / "model.tfb")
-    bundle.functions["init"]()
-    start = {n: a for n, a in bundle.state.variables.items() if n != "random"}
-    return start, lambda x, y: float(bundle.functions["train_step"](x, y, RATE)[0])
+    tfc.compile(source(name), folder / "model.tfb")
+    bundle = tfc.load(folder / "model.tfb", folder=folder)
+    assert bundle.functions["start"]()[0] == 0
+    step = bundle.functions["train_step"]
+    return weights_of(bundle.state), lambda: float(step()[0])
 
 
 # ---- the same by hand, in f64
 
 
-def by_hand(start: Weights) -> Step:
+def by_hand(start: dict[str, Any]) -> Step:
     """Softmax regression, with a hidden layer where there are two matrices."""
     weights = {n: np.asarray(a, np.float64) for n, a in start.items()}
     deep = "w2" in weights
 
     def step(image: np.ndarray, label: np.ndarray) -> float:
-        x = image.astype(np.float64)
+        x = image.reshape(-1, 64).astype(np.float64)
         hidden = np.maximum(x @ weights["w1"] + weights["b1"], 0) if deep else x
         w, b = ("w2", "b2") if deep else ("w", "b")
         scores = hidden @ weights[w] + weights[b]
         powers = np.exp(scores - scores.max(1, keepdims=True))
         p = powers / powers.sum(1, keepdims=True)
-        loss = -np.log(np.take_along_axis(p, label, 1)).mean()
-        g = (p - np.eye(10)[label[:, 0]]) / len(x)
+        loss = -np.log(p[np.arange(len(x)), label]).mean()
+        g = (p - np.eye(10)[label]) / len(x)
         if deep:
             down = (g @ weights[w].T) * (hidden > 0)
             weights["w1"] -= RATE * (x.T @ down)
@@ -81,51 +78,68 @@ def by_hand(start: Weights) -> Step:
     return step
 
 
-def in_torch(start: Weights) -> Step:
+def in_torch(start: dict[str, Any]) -> Step:
     """Any of the three, by PyTorch in f32."""
     torch: Any = pytest.importorskip("torch")
-    weights = {n: torch.tensor(a, requires_grad=True) for n, a in start.items()}
-    f = torch.nn.functional
-
-    def scores(x: Any) -> Any:
-        if "k" in weights:
-            y = f.conv2d(x.view(-1, 1, 8, 8), weights["k"], weights["c"], padding=1)
-            x = f.max_pool2d(f.relu(y), 2).flatten(1)
-        if "w1" in weights:
-            hidden = f.relu(x @ weights["w1"] + weights["b1"])
-            return hidden @ weights["w2"] + weights["b2"]
-        return x @ weights["w"] + weights["b"]
-
-    def step(image: np.ndarray, label: np.ndarray) -> float:
-        loss = f.cross_entropy(scores(torch.tensor(image)), torch.tensor(label[:, 0]))
-        gradients = torch.autograd.grad(loss, list(weights.values()))
-        with torch.no_grad():
-            for w, g in zip(weights.values(), gradients, strict=True):
-                w -= float(RATE) * g
-        return float(loss)
-
-    return step
+    step = torch_step(start)
+    return lambda x, y: float(step(torch.tensor(x), torch.tensor(y)))
 
 
-def compare(found: Step, expected: Step, count: int) -> None:
-    losses = [(found(x, y), expected(x, y)) for x, y in batches(count)]
+def compare(found: Callable[[], float], expected: Step, given: list[Any]) -> None:
+    losses = [(found(), expected(x, y)) for x, y in given]
     np.testing.assert_allclose(*zip(*losses, strict=True), rtol=0, atol=1e-4)
-    assert count < 50 or losses[-1][0] < 0.5 * losses[0][0], "it learns nothing"
+    assert len(given) < 50 or losses[-1][0] < 0.5 * losses[0][0], "it learns nothing"
 
 
 @pytest.mark.parametrize("name", MODELS[:2])
-def test_interpreter_and_numpy(name: str) -> None:
-    start, step = interpreted(name)
-    compare(step, by_hand(start), 20)
+def test_interpreter_and_numpy(name: str, tmp_path: Path) -> None:
+    write_digits(tmp_path, demo_digits())
+    start, step = interpreted(name, tmp_path)
+    compare(step, by_hand(start), batches(name, tmp_path, 20))
 
 
 def test_bundle_and_numpy(tmp_path: Path) -> None:
+    write_digits(tmp_path, demo_digits())
     start, step = compiled("softmax_regression", tmp_path)
-    compare(step, by_hand(start), 100)
+    compare(step, by_hand(start), batches("softmax_regression", tmp_path, 100))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_bundle_and_torch(name: str, tmp_path: Path) -> None:
+    write_digits(tmp_path, demo_digits())
     start, step = compiled(name, tmp_path)
-    compare(step, in_torch(start), 100)
+    compare(step, in_torch(start), batches(name, tmp_path, 100))
+
+
+# ---- kill -9
+
+
+@pytest.mark.parametrize(
+    ("name", "kills"),
+    [
+        ("softmax_regression", 8),
+        *(pytest.param(name, 50, marks=pytest.mark.slow) for name in MODELS),
+    ],
+)
+def test_killed_and_resumed(name: str, kills: int, tmp_path: Path) -> None:
+    """Losses and variables are, bit by bit, those of training that nobody interrupts."""
+    bundle = tmp_path / "model.tfb"
+    tfc.compile(source(name), bundle)
+    folder = write_digits(tmp_path / "run", demo_digits())
+    command = ["-m", "tests.resume_training", str(bundle), str(folder), "1", str(kills)]
+    run = subprocess.run(
+        [sys.executable, *command],
+        cwd=Path(__file__).resolve().parent.parent,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr
+    found = json.loads(run.stdout)
+    steps = found["steps"]
+    assert len(steps) == kills + 1 and steps == sorted(steps)
+    assert len(set(steps)) > kills // 4, "the children came to no checkpoint of their own"
+    assert found["losses"] == found["once"], "no step has another loss than the only one"
+    assert found["resumed"] == found["whole"]
+    assert min(map(len, found["whole"].values())) > 0

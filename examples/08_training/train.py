@@ -1,7 +1,8 @@
-"""Trains a bundle of this folder on the digits beside 01_digits: `python train.py mlp.tfb`.
+"""Trains a bundle of this folder on digits: `python train.py mlp.tfb run`, and again to go on.
 
-It only feeds batches: gradients, updates and variables are in the bundle. Of the 360 digits the
-last 60 are held out.
+Gradients, updates, variables, the queue that shuffles the digits and the checkpoints are in the
+bundle. `run` is the folder of its files. Of the 360 digits beside 01_digits the last 60 are held
+out.
 """
 
 from __future__ import annotations
@@ -14,25 +15,30 @@ import numpy as np
 import tfc
 
 DIGITS = Path(__file__).parent.parent / "01_digits"
-STEPS, BATCH, RATE, HELD_OUT = 200, 32, np.float32(0.3), 60
+STEPS, STEPS_OF_CHECKPOINT, HELD_OUT = 400, 20, 60
 
 
-def main(path: str) -> None:
-    images = np.load(DIGITS / "images.npy").reshape(-1, 64).astype(np.float32) / 16
-    labels = np.load(DIGITS / "labels.npy").astype(np.int64)[:, None]
-    bundle = tfc.load(path)
-    init, train_step, predict = (bundle.functions[n] for n in ("init", "train_step", "predict"))
-    init()
-    generator = np.random.default_rng(0)
-    for step in range(STEPS):
-        chosen = generator.integers(0, len(images) - HELD_OUT, BATCH)
-        (loss,) = train_step(images[chosen], labels[chosen], RATE)
-        if step % 50 == 0:
+def main(bundle: str, folder: Path) -> None:
+    images, labels = (np.load(DIGITS / f"{name}.npy") for name in ("images", "labels"))
+    folder.mkdir(exist_ok=True)
+    np.save(folder / "images.npy", images[:-HELD_OUT])
+    np.save(folder / "labels.npy", labels[:-HELD_OUT])
+    functions = tfc.load(bundle, folder=folder).functions
+    names = ("start", "train_step", "save", "predict")
+    start, train_step, save, predict = (functions[name] for name in names)
+    (step,) = start()
+    if step:
+        print(f"goes on from step {step}")
+    while step < STEPS:
+        loss, step = train_step()
+        if step % STEPS_OF_CHECKPOINT == 0:
+            save()
+        if step % 100 == 0:
             print(f"step {step}: loss {loss:.4f}")
     (digits,) = predict(images[-HELD_OUT:])
-    right = int((digits == labels[-HELD_OUT:, 0]).sum())
+    right = int((digits == labels[-HELD_OUT:]).sum())
     print(f"{right} of {HELD_OUT} held-out digits")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], Path(sys.argv[2]))

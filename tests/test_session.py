@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -213,3 +214,43 @@ def test_a_loop_runs_once_in_parts(loops: tfc.Session) -> None:
     handle = loops.partial_run_setup(["y", "k", "z"], ["x"])
     assert loops.partial_run(handle, "y", {"x": 0.5}) == 3.5
     assert loops.partial_run(handle, ["k", "z"]) == [1, 3]
+
+
+OUTPUTS = """
+module {
+  func @main(%x: tensor<2xf32>, %n: tensor<i32>) -> (%y: tensor<2xf32>, %z: tensor<2xf32>) {
+    %a = neg(%x)
+    %c = neg(%n)
+    ^log: no_op() after(%a)
+    return %a, %a
+  }
+}
+"""
+
+
+def test_names_of_outputs_are_names() -> None:
+    """What a function gives has the name of its result too, in feeds as well."""
+    session = tfc.Session(OUTPUTS, executor="interpreter")
+    for found in session.run(["y", "z", "a", "%y", "a:0"], {"x": [1, 2]}):
+        np.testing.assert_array_equal(found, [-1, -2])
+    np.testing.assert_array_equal(session.run("z", {"y": [3, 4]}), [3, 4])
+    handle = session.partial_run_setup(["z"], ["%x"])
+    np.testing.assert_array_equal(session.partial_run(handle, "y", {"x:0": [5, 6]}), [-5, -6])
+
+
+@pytest.mark.parametrize(
+    ("fetches", "feeds", "message"),
+    [
+        ("y", {"x": [[1], [1, 2]]}, "is fed no array"),
+        ("c", {"n": 2**31}, "is fed int64"),
+        ("y", [1], "feeds are a dict"),
+        ("y", {3: 1}, "cannot feed 3"),
+        (3, {}, "cannot fetch 3"),
+        (["y", None], {}, "cannot fetch None"),
+        ("log", {}, "the label of an op"),
+    ],
+)
+def test_what_is_no_feed_or_fetch(fetches: Any, feeds: Any, message: str) -> None:
+    session = tfc.Session(OUTPUTS, executor="interpreter")
+    with pytest.raises(tfc.TfcError, match=message):
+        session.run(fetches, feeds)

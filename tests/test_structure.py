@@ -126,7 +126,7 @@ def test_layers(name: str) -> None:
 
 
 def test_every_part_has_its_place() -> None:
-    sessions = {"session", "session_compiled", "partial_run"}
+    sessions = {"session", "session_compiled", "session_values", "partial_run"}
     assert {part(m) for m in MODULES} - MAY_IMPORT.keys() == {"", "driver", "cli", *sessions}
 
 

@@ -11,10 +11,11 @@ from tfc.ir.builder import Builder
 from tfc.ir.core import Op, Value
 from tfc.ir.effects import is_pure, outer_values
 from tfc.ir.frames import is_everywhere
-from tfc.ir.run_errors import AlreadyFedError, DeadValueError, NotDeclaredError
+from tfc.ir.run_errors import AlreadyFedError, DeadValueError, NotDeclaredError, SessionError
 from tfc.ops.constant import constant
 from tfc.ops.dataflow import Switch
 from tfc.ops.view import Identity
+from tfc.session_values import checked_feeds, fed_array, missing_feed
 
 if TYPE_CHECKING:
     from tfc.ir.core import Function
@@ -51,12 +52,12 @@ class PartialRun:
         self, fetches: Sequence[str], feeds: Mapping[str, Any], targets: Sequence[str]
     ) -> dict[str, Array]:
         """The values that are asked for, by name."""
-        self._check(fetches, [n.removeprefix("%") for n in feeds], targets)
-        from tfc.session import fed_array
-
-        fed = {self.feeds[n.removeprefix("%")]: v for n, v in feeds.items()}
+        given = {self._declared(n, self.feeds): v for n, v in checked_feeds(feeds).items()}
+        asked = {n: self._declared(n, self.fetches) for n in fetches}
+        self._check(list(asked.values()), list(given), targets)
+        fed = {self.feeds[n]: v for n, v in given.items()}
         self.known.update({value: fed_array(value, given) for value, given in fed.items()})
-        wanted = {n: self.fetches[n] for n in fetches}
+        wanted = {n: self.fetches[own] for n, own in asked.items()}
         waited = [self.targets[n] for n in targets]
         try:
             self._advance(list(wanted.values()), waited)
@@ -68,6 +69,17 @@ class PartialRun:
             if value in self.dead:
                 raise DeadValueError(f"%{name} is dead in this run")
         return {name: self.known[value] for name, value in wanted.items()}
+
+    def _declared(self, name: str, declared: Mapping[str, Value]) -> str:
+        """The name by which the setup names a value: `x:0` and `%x` are `x`."""
+        plain = name.removeprefix("%")
+        if plain in declared:
+            return plain
+        try:
+            value = self.names.value(plain)
+        except SessionError:
+            return plain  # what is not there was not declared
+        return next((own for own, v in declared.items() if v is value), plain)
 
     def _check(self, fetches: Sequence[str], feeds: Sequence[str], targets: Sequence[str]) -> None:
         for what, names, declared in (
@@ -88,8 +100,6 @@ class PartialRun:
 
     def _advance(self, wanted: Sequence[Value], targets: Sequence[Op]) -> None:
         """Runs what is asked for needs and has not run."""
-        from tfc.session import missing_feed
-
         missing = [v for v in wanted if v not in self.known]
         ops, used = self._needed(missing, targets)
         later, _ = self._needed(list(self.fetches.values()), list(self.targets.values()))

@@ -23,7 +23,6 @@ from tfc.ir.errors import TfcError
 from tfc.ir.run_errors import (
     AlreadyFedError,
     DeadValueError,
-    MissingFeedError,
     OutOfRangeError,
     SessionError,
     UninitializedError,
@@ -31,14 +30,14 @@ from tfc.ir.run_errors import (
 from tfc.runtime import errors as runtime_errors
 from tfc.runtime.state import State
 from tfc.runtime.state import container as named_container
+from tfc.session_values import Fetches, checked_feeds, fed_array, fetch_names, missing_feed, shaped
 
 if TYPE_CHECKING:
-    from tfc.ir.core import Function, Module, Value
+    from tfc.ir.core import Function, Module
     from tfc.partial_run import PartialRun
     from tfc.passes.graph.feed_fetch import Names
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
-Fetches: TypeAlias = "str | Sequence[str] | Mapping[str, str]"
 Key: TypeAlias = "tuple[Any, ...]"
 EXECUTORS = ("interpreter", "compiled")
 
@@ -116,7 +115,7 @@ class Session:
     def by_own_name(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """What is fed by the own names of values: `x:0` and `%x` are `x`."""
         given: dict[str, Any] = {}
-        for name, fed in feeds.items():
+        for name, fed in checked_feeds(feeds).items():
             own = self.names.own_name(name)
             if own in given:
                 raise AlreadyFedError(f"%{own} is fed twice in one run", hint=f"once as {name}")
@@ -318,50 +317,7 @@ def _add_live_flags(function: Function) -> dict[str, str]:
     return flags
 
 
-# ---- feeds and fetches
-
-
-def fetch_names(fetches: Fetches) -> list[str]:
-    """The names that are asked for, without the sigil."""
-    if isinstance(fetches, str):
-        names = [fetches]
-    else:
-        names = list(fetches.values() if isinstance(fetches, Mapping) else fetches)
-    return [name.removeprefix("%") for name in names]
-
-
-def shaped(fetches: Fetches, outputs: Mapping[str, Array]) -> Any:
-    """The values as they were asked for: one, a list, or a dict."""
-    if isinstance(fetches, str):
-        return outputs[fetches.removeprefix("%")]
-    if isinstance(fetches, Mapping):
-        return {key: outputs[name.removeprefix("%")] for key, name in fetches.items()}
-    return [outputs[name.removeprefix("%")] for name in fetches]
-
-
-def missing_feed(values: Sequence[Value]) -> MissingFeedError:
-    """The error of values that must be fed."""
-    first = values[0]
-    return MissingFeedError(
-        f"the input %{first.name} must be fed",
-        hint=f"it is a {first.type}; what is fetched needs it",
-    )
-
-
-def fed_array(value: Value, given: Any) -> Array:
-    """What is fed for a value as an array; Python's numbers take the value's element type."""
-    kind = value.tensor
-    array = np.asarray(given)
-    if not isinstance(given, np.ndarray | np.generic):
-        is_number = array.dtype.kind in "fiu" and kind.dtype.is_float
-        if is_number or np.can_cast(array.dtype, kind.dtype.numpy, "same_kind"):
-            array = array.astype(kind.dtype.numpy)
-    sizes = zip(array.shape, kind.shape, strict=False)
-    fits = array.ndim == kind.rank and all(n == m for n, m in sizes if isinstance(m, int))
-    if not fits or array.dtype != kind.dtype.numpy:
-        found = f"{array.dtype} of shape {array.shape}"
-        raise TfcError(f"%{value.name} is a {kind}, and is fed {found}")
-    return array
+# ---- errors
 
 
 def _session_error(error: Exception) -> Exception:

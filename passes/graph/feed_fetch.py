@@ -151,6 +151,11 @@ class Names:
                 f"cannot {what} %{name}: it lives in a region of `{self.inside[name].name}`",
                 hint=f"{what} a result of `{self.inside[name].name}`",
             )
+        if name in self.labels:
+            hint = "it can be a target" if what == "fetch" else "feed what others use"
+            raise UnknownNameError(
+                f"cannot {what} {name!r}: it is the label of an op without results", hint=hint
+            )
         import difflib
 
         known = [*self.values, *self.labels]

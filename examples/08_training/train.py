@@ -1,13 +1,13 @@
 """Trains a bundle of this folder on digits: `python train.py mlp.tfb run`, and again to go on.
 
 Gradients, updates, variables, the queue that shuffles the digits and the checkpoints are in the
-bundle. `run` is the folder of its files. Of the 360 digits beside 01_digits the last 60 are held
+bundle, whose files lie in the folder `run`. Of the 360 digits beside 01_digits the last 60 are held
 out.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +15,10 @@ import numpy as np
 import tfc
 
 DIGITS = Path(__file__).parent.parent / "01_digits"
-STEPS, STEPS_OF_CHECKPOINT, HELD_OUT = 400, 20, 60
+STEPS_OF_CHECKPOINT, HELD_OUT = 20, 60
 
 
-def main(bundle: str, folder: Path) -> None:
+def main(bundle: str, folder: Path, steps: int) -> None:
     images, labels = (np.load(DIGITS / f"{name}.npy") for name in ("images", "labels"))
     folder.mkdir(exist_ok=True)
     np.save(folder / "images.npy", images[:-HELD_OUT])
@@ -29,7 +29,7 @@ def main(bundle: str, folder: Path) -> None:
     (step,) = start()
     if step:
         print(f"goes on from step {step}")
-    while step < STEPS:
+    while step < steps:
         loss, step = train_step()
         if step % STEPS_OF_CHECKPOINT == 0:
             save()
@@ -41,4 +41,9 @@ def main(bundle: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    parser = argparse.ArgumentParser(description="Trains a bundle on digits.")
+    parser.add_argument("bundle")
+    parser.add_argument("folder", type=Path, help="of digits and checkpoints")
+    parser.add_argument("--steps", type=int, default=400)
+    options = parser.parse_args()
+    main(options.bundle, options.folder, options.steps)

@@ -189,3 +189,25 @@ def test_without_a_folder(compiled: Path) -> None:
         by_bundle(opened)("back")
     with pytest.raises(TfcError, match="needs a folder"):
         interpret(parse_module(TEXT), {}, "back")
+
+
+def test_sizes_that_change_from_call_to_call(tmp_path: Path) -> None:
+    text = """module {
+  resource @q : tensor<2xf32> {kind = "fifo_queue", capacity = 90}
+  func @main(%x: tensor<Sx2xf32>) -> (%y: tensor<2x2xf32>, %n: tensor<i64>) {
+    ^put: enqueue_many(@q, %x)
+    %y = dequeue_many(@q) {count = 2} after(^put) : tensor<2x2xf32>
+    %n = queue_size(@q) after(%y) : tensor<i64>
+    return %y, %n
+  }
+}"""
+    compile(parse_module(text), tmp_path / "m.tfb")
+    line, found = list[float](), list[float]()
+    with load(tmp_path / "m.tfb") as opened:
+        for number, rows in enumerate((2, 5, 2, 3, 0, 2, 64, 2)):
+            x = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2) + 1000 * number
+            line.extend(x.flat)
+            y, n = opened(x)
+            found.extend(y.flat)
+            assert found == line[: len(found)], f"in call {number}"
+            assert n == (len(line) - len(found)) / 2

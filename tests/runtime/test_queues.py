@@ -79,6 +79,20 @@ def test_first_in_first_out() -> None:
     assert get(q, state) == [1] and get(q, state, 2) == [2, 3]
 
 
+@pytest.mark.parametrize("make", [queue, shuffled])
+def test_what_was_taken_stays_when_others_come(make: Callable[..., tuple[Queue, State]]) -> None:
+    q, state = make(capacity=20)
+    numbers = np.arange(12)
+    q.enqueue(Context(state), (numbers,))
+    numbers[:] = -1
+    first = q.dequeue(Context(state), 6)[0]
+    before = first.tolist()
+    for start in (100, 200, 300):
+        put(q, state, *range(start, start + 6))
+        get(q, state, 6)
+    assert first.tolist() == before and -1 not in before
+
+
 def test_a_shuffle_queue_gives_each_once_in_the_order_of_its_seed() -> None:
     orders: list[list[int]] = []
     for seed in (1, 1, 2):

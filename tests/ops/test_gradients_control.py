@@ -10,7 +10,7 @@ import pytest
 
 import tfc
 import tfc.ops
-from tfc.interpret import interpret
+from tfc.interpret import interpret, state_of
 from tfc.ir.core import Module
 from tfc.ir.errors import TfcError
 from tfc.ir.verifier import verify
@@ -187,6 +187,43 @@ def test_a_bound_lets_any_loop_have_a_gradient(maximum: int, rounds: int) -> Non
     module = check(text, inputs, ["y"], ["x", "w"])
     assert interpret(module, inputs)["y"] == 2.0**rounds
     assert interpret(module, inputs)["grad:w"] == rounds * 2.0 ** (rounds - 1)
+
+
+BOUNDED = """
+module {
+  variable @seen : tensor<f64>
+  variable @tests : tensor<f64>
+  func @main(%x: tensor<f64>, %w: tensor<f64>) -> (%y: tensor<f64>) {
+    %limit = constant {value = dense<100.0>} : tensor<f64>
+    %y = while(%x) {maximum = 20} : tensor<f64> cond(%a: tensor<f64>) {
+      %c = less(%a, %limit) : tensor<bool>
+      TEST
+    } do(%a: tensor<f64>) {
+      %b = mul(%a, %w) : tensor<f64>
+      %set = assign(@seen, %a) : tensor<f64>
+      %again = read(@seen) after(%set) : tensor<f64>
+      %old = assign(@seen, %again) after(%again) : tensor<f64>
+      yield %b after(%old)
+    }
+    return %y
+  }
+}
+"""
+
+
+def test_a_bounded_loop_with_a_gradient_has_its_effects_once() -> None:
+    module = parse_module(BOUNDED.replace("TEST", "yield %c"))
+    tfc.gradients(module, "y", ["x", "w"])
+    state = state_of(module)
+    found = interpret(module, {"x": np.float64(1.0), "w": np.float64(2.0)}, state=state)
+    assert (found["y"], found["grad:w"], state["seen"]) == (128.0, 7 * 64.0, 64.0)
+
+
+def test_effects_in_the_test_of_a_bounded_loop_are_refused() -> None:
+    text = "%t = assign(@tests, %a) : tensor<f64>\n      yield %c after(%t)"
+    module = parse_module(BOUNDED.replace("TEST", text))
+    with pytest.raises(TfcError, match="while: `cond` has effects"):
+        tfc.gradients(module, "y", "x")
 
 
 def test_a_loop_without_a_bound_is_refused_with_the_remedy() -> None:

@@ -173,21 +173,30 @@ def as_scan(op: While) -> Scan:
 
 def _guarded(op: While) -> Block:
     """The body of a scan that does nothing more once `cond` is false."""
+    if any(inner.effects & Effect.WRITE for inner in op.cond.walk()):
+        raise op.error(
+            "`cond` has effects, which a backward loop would repeat after the last iteration",
+            "move what writes from `cond` to `do`",
+        )
     block = Block([a.type for a in op.do.args], [a.name for a in op.do.args])
     mapping: dict[Value, Value] = dict(zip(op.cond.args, block.args, strict=True))
+    known: dict[Op, Op] = {}
     for inner in op.cond:
         if not inner.terminator:
-            block.append(inner.clone(mapping))
+            block.append(inner.clone(mapping, known))
     (test,) = op.cond.terminator.inputs
+    waits = [known.get(o, o) for o in op.cond.terminator.after]
     then = Block()
     inside: dict[Value, Value] = dict(zip(op.do.args, block.args, strict=True))
     for inner in op.do:
-        then.append(inner.clone(inside))
+        then.append(inner.clone(inside, known))
     other = Block()
     other.append(Yield(list(block.args)))
     assert mapping.get(test, test).type == TensorType(BOOL, ()), "C2 of while holds"
     types = [a.type for a in block.args]
     chosen = If(mapping.get(test, test), types=types, then=then, else_=other)
     block.append(chosen)
-    block.append(Yield(list(chosen.results)))
+    end = block.append(Yield(list(chosen.results)))
+    for earlier in waits:
+        end.add_after(earlier)
     return block

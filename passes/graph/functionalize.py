@@ -9,6 +9,8 @@ from tfc.ir.core import Block, Function, Module, Op, Value
 from tfc.ir.effects import blocks_of, pin
 from tfc.ir.frame_order import Orders
 from tfc.ir.frames import frames_of, has_primitive_control
+from tfc.ops.dataflow import Switch
+from tfc.ops.logic import LogicalNot
 from tfc.passes.base import Pass, PassContext, changes, register
 from tfc.passes.graph.guards import ALWAYS, Guards, refusal
 from tfc.passes.graph.raise_loops import raise_loop
@@ -56,6 +58,9 @@ class Functionalize(Pass):
 
 def _raise(function: Function) -> bool:
     old = function.body
+    for op in old:
+        if isinstance(op, Switch):
+            _without_not(op)
     frames = frames_of(old)
     guards = Guards(Orders(old, frames, set(old)))
     whole = Structurer(guards, raise_loop)
@@ -76,6 +81,19 @@ def _raise(function: Function) -> bool:
     function.body, body.parent = body, function
     _clear(old)
     return True
+
+
+def _without_not(op: Switch) -> None:
+    """Turns a switch by `logical_not` round, so that two of one condition are seen to be so."""
+    maker = op.predicate.producer
+    while isinstance(maker, LogicalNot) and not maker.after:
+        op.set_operand(1, maker.x)
+        by_side = [(v, other) for v, other in zip(op.results, reversed(op.results), strict=True)]
+        uses = [(user, index, other) for v, other in by_side for user, index in v.uses]
+        for user, index, other in uses:
+            user.set_operand(index, other)
+        op.on_false.name, op.on_true.name = op.on_true.name, op.on_false.name
+        maker = op.predicate.producer
 
 
 def _returned(end: Op) -> list[Value]:

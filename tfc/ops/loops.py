@@ -143,7 +143,7 @@ class Scan(GraphOp, name="scan"):
     as that of the sequences. `reverse` begins at the end, and fills the outputs from there.
 
     C1: 0 <= `carries` <= the number of operands.
-    C2: `length` is the size of axis 0 of each sequence and of each output.
+    C2: `length` is the size of axis 0 of each sequence and of each output, and not negative.
     C3: `do` has an argument of the type of each carried value, then of a slice of each sequence.
     C4: `do` yields values of the types of the carried values, then of a slice of each output.
 
@@ -184,6 +184,8 @@ class Scan(GraphOp, name="scan"):
         count = len(self.arguments)
         text = f"{self.carries} of {count} operands cannot be carried"
         self.require(0 <= self.carries <= min(count, len(self.results)), "C1", text)
+        negative = isinstance(self.length, int) and self.length < 0
+        self.require(not negative, "C2", f"the length is {self.length}")
         for value in (*self.sequences, *self.results[self.carries :]):
             size = value.tensor.shape[:1]
             self.require(size == (self.length,), "C2", f"{value} is not {self.length} long")

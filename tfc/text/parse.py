@@ -147,6 +147,13 @@ class ModuleReader(OpReader):
         name = self.name_of(token)
         if name in known:
             raise self.error(token, f"the {what} @{name} is defined twice")
+        if what in ("variable", "resource"):  # one state holds both by name
+            for other, held in (
+                ("variable", self.module.variables),
+                ("resource", self.module.resources),
+            ):
+                if name in held:
+                    raise self.error(token, f"@{name} is a {other} already")
         return name
 
     # ---- functions and kernels

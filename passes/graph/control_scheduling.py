@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfc.ir.core import Block, Module, Op
+from tfc.ir.frames import refuse_cycles
 from tfc.passes.base import Pass, PassContext, register
 from tfc.passes.graph.block_graph import BlockGraph
 from tfc.passes.graph.costs import Costs
@@ -53,6 +54,7 @@ class ControlScheduling(Pass):
         changed = False
         costs = Costs(context.target)
         for function in module.functions.values():
+            refuse_cycles(function, "control-scheduling")
             found = _schedule(function.body, costs, context)
             for name, figure in found.figures().items():
                 context.report(f"@{function.name} {name}", figure)

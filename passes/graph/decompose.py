@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tfc.ir.builder import Builder
 from tfc.ir.core import Block, Effect, Module, Op, effects_of
+from tfc.ir.frames import refuse_cycles
 from tfc.ops.attention import Attention
 from tfc.ops.base import Composite
 from tfc.ops.constant import Constant
@@ -41,6 +42,8 @@ class Decompose(Pass):
     keep: tuple[str, ...] = ()
 
     def run(self, module: Module, context: PassContext) -> bool:
+        for function in module.functions.values():
+            refuse_cycles(function, "decompose")
         return changes(self._run_block(f.body, context) for f in module.functions.values())
 
     def _run_block(self, block: Block, context: PassContext) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tfc.ir.core import Block, Effect, Module, Op, Value
 from tfc.ir.effects import blocks_of, conflicts, waits_of
 from tfc.ir.expr import Dim
+from tfc.ir.frames import refuse_cycles
 from tfc.ops.base import Elementwise, GraphOp, View, is_composite
 from tfc.ops.constant import DimValue, Iota
 from tfc.ops.indexing import Indexing
@@ -59,6 +60,7 @@ class FusionPass(Pass):
     def run(self, module: Module, context: PassContext) -> bool:
         changed = False
         for function in module.functions.values():
+            refuse_cycles(function, "fusion")
             blocks = list(blocks_of(function.body))
             for block in reversed(blocks):  # inner ones first: what they read is then known
                 groups = _Grouping(block, context, self.largest).groups()

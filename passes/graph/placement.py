@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tfc.ir.core import Colocate, Function, Module, Op
 from tfc.ir.devices import Device, parse_device, parse_devices
 from tfc.ir.effects import ancestor_in, conflicts, outer_values
+from tfc.ir.frames import refuse_cycles
 from tfc.passes.base import Pass, PassContext, register
 from tfc.passes.graph.costs import Costs, bytes_of, read_costs
 from tfc.passes.graph.device_groups import (
@@ -68,6 +69,7 @@ class Placement(Pass):
         changed = False
         for function in module.functions.values():
             if not is_partitioned(function):
+                refuse_cycles(function, "placement")
                 changed |= _place(function, groups, devices, costs, context)
         return changed
 

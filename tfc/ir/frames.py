@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tfc.ir.core import Block, Effect, Function, Op, Value
-from tfc.ir.errors import TfcError
+from tfc.ir.errors import TfcError, UnsupportedError
 
 PRIMITIVE = (
     "switch",
@@ -83,6 +83,19 @@ class Frames:
 def has_primitive_control(function: Function) -> bool:
     """Whether the body holds `switch`, `merge` and the like."""
     return any(op.name in PRIMITIVE for op in function.body)
+
+
+def refuse_cycles(function: Function, what: str) -> None:
+    """Raises UnsupportedError for a function whose loops are cycles of primitive ops."""
+    for op in function.body:
+        if op.name == "next_iteration":
+            error = op.error(f"{what} is not for loops of primitive ops")
+            raise UnsupportedError(
+                error.message,
+                position=error.position,
+                where=error.where,
+                hint="the pass `functionalize` makes a `while` of the loop",
+            )
 
 
 def is_forward(value: Value) -> bool:

@@ -84,8 +84,9 @@ def main(bundle: str, folder: Path, seed: int, kills: int) -> None:
         losses.setdefault(step, set()).add(loss)
 
     for _ in range(kills):
-        seconds = choose.choice((0.001, 0.01)) * choose.random()
-        for record in killed(bundle, folder, choose.randint(1, 30), seconds):
+        begun = choose.choice((0, choose.randint(1, 30), choose.randint(1, 30)))  # 0: it starts
+        seconds = choose.choice((0.001, 0.01, 0.05)) * choose.random()
+        for record in killed(bundle, folder, begun, seconds):
             tell(*record)
         steps.append(newest(folder))
     last = max(steps[-1] + MORE, *losses)

@@ -112,6 +112,42 @@ def test_bundle_and_torch(name: str, tmp_path: Path) -> None:
     compare(step, in_torch(start), batches(name, tmp_path, 100))
 
 
+# ---- many steps in one call
+
+
+def in_one_call(name: str) -> str:
+    """The model with a function `train`, a scan of as many steps as it has elements."""
+    text = source(name).read_text()
+    body, _, after = text.partition("func @train_step()")[2].partition("return %loss, %step ")
+    lines = body.partition("{\n")[2]
+    scan = f"""  func @train(%calls: tensor<Nxf32>) -> (%losses: tensor<Nxf32>) {{
+    %losses = scan(%calls) {{carries = 0, length = (N)}} : tensor<Nxf32>
+        do(%call: tensor<f32>) {{
+{lines}      yield %loss {after.partition(")")[0]}, %step)
+    }}
+    return %losses
+  }}
+}}
+"""
+    return text.rstrip().removesuffix("}") + scan
+
+
+@pytest.mark.parametrize(
+    "name", [MODELS[0], *(pytest.param(n, marks=pytest.mark.slow) for n in MODELS[1:])]
+)
+def test_many_steps_in_one_call(name: str, tmp_path: Path) -> None:
+    """Gradients, updates and the queue in the body of a scan: the bits of as many calls."""
+    (tmp_path / "model.tfc").write_text(in_one_call(name))
+    tfc.compile(tmp_path / "model.tfc", tmp_path / "model.tfb")
+    write_digits(tmp_path, demo_digits())
+    once, one = (tfc.load(tmp_path / "model.tfb", folder=tmp_path).functions for _ in range(2))
+    once["start"]()
+    one["start"]()
+    (losses,) = once["train"](np.zeros(40, np.float32))
+    assert losses.tolist() == [float(one["train_step"]()[0]) for _ in range(40)]
+    assert losses[-1] < losses[0]
+
+
 # ---- kill -9
 
 

@@ -8,6 +8,12 @@ from contextlib import contextmanager
 from types import TracebackType
 
 
+class _Local(threading.local):
+    """Who a thread acts for, where it does not act for itself."""
+
+    caller: object = None
+
+
 class CallLock:
     """Like `threading.RLock`, but held by a caller: a thread, with those that it lends the lock to.
 
@@ -19,16 +25,16 @@ class CallLock:
         self._owner: object = None
         self._depth = 0
         self._lent: dict[object, int] = {}  # the depth of a caller when it lent the lock
-        self._local = threading.local()
+        self._local = _Local()
 
     def caller(self) -> object:
         """Who this thread acts for."""
-        return getattr(self._local, "caller", None) or threading.get_ident()
+        return self._local.caller or threading.get_ident()
 
     @contextmanager
     def acting_for(self, caller: object) -> Generator[None]:
         """Lets this thread hold the lock whenever `caller` does."""
-        before = getattr(self._local, "caller", None)
+        before = self._local.caller
         self._local.caller = caller
         try:
             yield

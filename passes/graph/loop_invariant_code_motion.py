@@ -93,7 +93,7 @@ class _Loop:
 
     def is_invariant(self, op: Op, once: bool) -> bool:
         """Whether an op may move; `once` says that it runs in any case."""
-        if op.terminator or op.after or not isinstance(op, GraphOp):
+        if op.terminator or _waits(op) or not isinstance(op, GraphOp):
             return False
         effects = effects_of(op)
         if effects not in (Effect.NONE, Effect.READ) or not (once or not may_fail(op)):
@@ -125,6 +125,14 @@ class _Loop:
             self.op.parent.insert(moved, self.op)
             copy = self.light[value] = moved.result
         return copy
+
+
+def _waits(op: Op) -> bool:
+    """Whether an op, or what it holds, has control edges from outside of it."""
+    if not op.regions:
+        return bool(op.after)
+    held = set(op.walk())
+    return any(earlier not in held for inner in op.walk() for earlier in inner.after)
 
 
 def _is_light(op: Op) -> bool:

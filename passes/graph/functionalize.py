@@ -8,7 +8,7 @@ from tfc.ir.builder import Builder
 from tfc.ir.core import Block, Function, Module, Op, Value
 from tfc.ir.effects import blocks_of, pin
 from tfc.ir.frame_order import Orders
-from tfc.ir.frames import frames_of, has_primitive_control
+from tfc.ir.frames import Frames, frames_of, has_primitive_control
 from tfc.ops.dataflow import Switch
 from tfc.ops.logic import LogicalNot
 from tfc.passes.base import Pass, PassContext, changes, register
@@ -62,6 +62,8 @@ def _raise(function: Function) -> bool:
         if isinstance(op, Switch):
             _without_not(op)
     frames = frames_of(old)
+    if _without_unused_exits(old, frames):
+        frames = frames_of(old)
     guards = Guards(Orders(old, frames, set(old)))
     whole = Structurer(guards, raise_loop)
     body = Block([a.type for a in old.args], [a.name for a in old.args])
@@ -94,6 +96,20 @@ def _without_not(op: Switch) -> None:
             user.set_operand(index, other)
         op.on_false.name, op.on_true.name = op.on_true.name, op.on_false.name
         maker = op.predicate.producer
+
+
+def _without_unused_exits(body: Block, frames: Frames) -> bool:
+    """Removes what leaves an inner loop for another loop, where nothing can ask for it."""
+    unused = [
+        op
+        for op in body
+        if op.name == "exit"
+        and frames.of[op] is not frames.root
+        and not (op.results[0].uses or op.control_users)
+    ]
+    for op in unused:
+        op.erase()
+    return bool(unused)
 
 
 def _returned(end: Op) -> list[Value]:

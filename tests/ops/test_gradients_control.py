@@ -226,8 +226,19 @@ def test_effects_in_the_test_of_a_bounded_loop_are_refused() -> None:
         tfc.gradients(module, "y", "x")
 
 
-def test_a_loop_without_a_bound_is_refused_with_the_remedy() -> None:
-    module = parse_module(UNCOUNTED.replace("MAXIMUM", ""))
+@pytest.mark.parametrize(("start", "rounds"), [(1.0, 7), (99.0, 1), (150.0, 0)])
+def test_a_loop_without_a_bound_has_a_gradient(start: float, rounds: int) -> None:
+    """The backward loop runs it again."""
+    inputs = {"x": np.float64(start), "w": np.float64(2.0)}
+    module = check(UNCOUNTED.replace("MAXIMUM", ""), inputs, ["y"], ["x", "w"])
+    found = interpret(module, inputs)
+    assert found["grad:x"] == 2.0**rounds
+    assert found["grad:w"] == start * rounds * 2.0 ** (rounds - 1)
+
+
+def test_a_loop_without_a_bound_that_cannot_run_again_is_refused_with_the_remedy() -> None:
+    text = BOUNDED.replace("TEST", "yield %c").replace("{maximum = 20} ", "")
+    module = parse_module(text)
     with pytest.raises(TfcError, match="while: the number of iterations is not known") as caught:
         tfc.gradients(module, "y", "x")
     assert "maximum = 100" in (caught.value.hint or "")

@@ -34,8 +34,8 @@ def backward_if(op: If, walk: Backward) -> None:
     """An `if` of the same condition, whose branches give the gradients of what both use."""
     outside = wanted_outside(op, walk)
     gradients = [walk.of(v) for v in op.results]
-    names = [n for n in walk.variables if _reads(op, n)]
-    kinds = [_plain(v.tensor) for v in outside] + [_plain(_variable_type(op, n)) for n in names]
+    names = [n for n in walk.variables if reads(op, n)]
+    kinds = [plain(v.tensor) for v in outside] + [plain(variable_type(op, n)) for n in names]
     if not kinds:
         return
     branches: list[Block] = []
@@ -43,7 +43,7 @@ def backward_if(op: If, walk: Backward) -> None:
         inner = Backward(Builder(Block()), outside, names)
         ends = forward.terminator.inputs
         inner.run([o for o in forward if not o.terminator], zip(ends, gradients, strict=True))
-        branches.append(_ended(inner, _found(inner, outside, names, kinds)))
+        branches.append(ended(inner, _found(inner, outside, names, kinds)))
     made = If(op.condition, types=[*kinds], then=branches[0], else_=branches[1])
     for number, branch in enumerate(branches):
         _save_of_branch(op, number, branch)
@@ -62,7 +62,7 @@ def _found(
     return [inner.or_zeros(g, k) for g, k in zip(found, kinds, strict=True)]
 
 
-def _ended(inner: Backward, values: list[Value]) -> Block:
+def ended(inner: Backward, values: list[Value]) -> Block:
     """The block of a walk, which yields values; what does not lead to them goes."""
     block = inner.builder.block
     end = block.append(Yield(values))
@@ -75,13 +75,13 @@ def _save_of_branch(op: If, number: int, backward: Block) -> None:
     forward, other = op.regions[number], op.regions[1 - number]
     for value in needed_of(forward, backward):
         op.results.append(Value(value.type, op, len(op.results), value.name))
-        _yield_too(forward, value)
+        yield_too(forward, value)
         inner = Backward(Builder(other, other.terminator), ())
-        _yield_too(other, inner.do.zeros(_plain(value.tensor)))
+        yield_too(other, inner.do.zeros(plain(value.tensor)))
         replace_inside(backward, value, op.results[-1])
 
 
-def _yield_too(block: Block, value: Value) -> None:
+def yield_too(block: Block, value: Value) -> None:
     end = block.terminator
     end.set_operands([*end.operands, value])
 
@@ -116,11 +116,11 @@ def replace_inside(block: Block, old: Value, new: Value) -> None:
             user.set_operand(index, new)
 
 
-def _plain(kind: TensorType) -> TensorType:
+def plain(kind: TensorType) -> TensorType:
     return TensorType(kind.dtype, kind.shape)
 
 
-def _variable_type(op: Op, name: str) -> TensorType:
+def variable_type(op: Op, name: str) -> TensorType:
     """The type of a variable that is read somewhere before or inside of an op."""
     root: Block | None = op.parent
     while root is not None and isinstance(root.parent, Op):
@@ -139,10 +139,10 @@ def backward_scan(op: Scan, walk: Backward) -> None:
     outputs.
     """
     outside = wanted_outside(op, walk)
-    names = [n for n in walk.variables if _reads(op, n)]
-    kinds = [_plain(v.tensor) for v in outside] + [_plain(_variable_type(op, n)) for n in names]
+    names = [n for n in walk.variables if reads(op, n)]
+    kinds = [plain(v.tensor) for v in outside] + [plain(variable_type(op, n)) for n in names]
     floats = [i for i in range(op.carries) if is_float(op.do.args[i])]
-    carried = [_plain(op.do.args[i].tensor) for i in floats]
+    carried = [plain(op.do.args[i].tensor) for i in floats]
     given = [
         (op.do.terminator.inputs[i], g)
         for i in range(op.carries, len(op.results))
@@ -155,15 +155,15 @@ def backward_scan(op: Scan, walk: Backward) -> None:
     ends = [op.do.terminator.inputs[i] for i in floats] + [v for v, _ in given]
     arguments = block.args[: len(carried)] + block.args[len(carried) + len(kinds) :]
     inner.run([o for o in op.do if not o.terminator], zip(ends, arguments, strict=True))
-    nexts = [inner.or_zeros(inner.of(op.do.args[i]), _plain(op.do.args[i].tensor)) for i in floats]
+    nexts = [inner.or_zeros(inner.of(op.do.args[i]), plain(op.do.args[i].tensor)) for i in floats]
     sums = block.args[len(carried) : len(carried) + len(kinds)]
     parts = [*map(inner.of, outside), *map(inner.of_variable, names)]
     nexts += [s if g is None else inner.do("add", s, g) for s, g in zip(sums, parts, strict=True)]
-    pieces = [_plain(op.do.args[i].tensor) for i in slices]
+    pieces = [plain(op.do.args[i].tensor) for i in slices]
     nexts += [
         inner.or_zeros(inner.of(op.do.args[i]), k) for i, k in zip(slices, pieces, strict=True)
     ]
-    _ended(inner, nexts)
+    ended(inner, nexts)
 
     initial = [
         walk.or_zeros(walk.of(op.results[i]), k) for i, k in zip(floats, carried, strict=True)
@@ -200,9 +200,9 @@ def _saved(op: Scan, backward: Block) -> list[Value]:
             kind = value.tensor
             sequence = TensorType(kind.dtype, (op.length, *kind.shape))
             op.results.append(Value(sequence, op, len(op.results), value.name))
-            _yield_too(op.do, value)
+            yield_too(op.do, value)
             found.append(op.results[-1])
-        replace_inside(backward, value, backward.add_arg(_plain(value.tensor), value.name))
+        replace_inside(backward, value, backward.add_arg(plain(value.tensor), value.name))
     return found
 
 
@@ -210,5 +210,5 @@ def _slice(kind: TensorType) -> TensorType:
     return TensorType(kind.dtype, kind.shape[1:])
 
 
-def _reads(op: Op, name: str) -> bool:
+def reads(op: Op, name: str) -> bool:
     return any(read_variable(inner) == name for inner in op.walk())

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from tfc.ir.builder import Builder
 from tfc.ir.core import Block, Module, Op, Value, attribute, result, result_type, variadic
-from tfc.ir.effects import home
+from tfc.ir.effects import effects_of, home
 from tfc.ir.types import Type
 from tfc.ops.backward import Backward, erase_unused, is_float, ops_before
 from tfc.ops.base import GraphOp
-from tfc.ops.counted_loops import as_scan
+from tfc.ops.counted_loops import as_scan, trip_count
 from tfc.ops.loops import While
 
 
@@ -132,7 +132,11 @@ def _leading_to(op: Gradients) -> list[Op]:
 
 
 def count_loops(ops: Sequence[Op]) -> None:
-    """Makes scans of the loops among ops and inside of them, which is how they have gradients."""
+    """Makes scans of the loops among ops and inside of them, which is how they save values.
+
+    One of which nobody knows how often it runs stays, if it can run again: without effects.
+    """
     loops = [inner for op in ops for inner in op.walk() if isinstance(inner, While)]
     for loop in loops:
-        as_scan(loop)
+        if loop.maximum >= 0 or trip_count(loop) is not None or effects_of(loop):
+            as_scan(loop)

@@ -99,7 +99,9 @@ class While(GraphOp, name="while"):
         check_yield(self, self.do, "do", "C3")
 
     def backward(self, walk: Backward) -> None:
-        raise self.error("a loop has a gradient as a scan", "`gradients` makes one of it")
+        from tfc.ops.backward_while import backward_while
+
+        backward_while(self, walk)
 
     def decompose(self, b: Builder) -> list[Value]:
         """The same loop without `maximum`, which counts by a carried value of its own."""

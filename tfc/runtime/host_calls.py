@@ -13,7 +13,7 @@ import numpy as np
 
 from . import abi
 from .errors import BundleError, RunError
-from .host import Context, HostFunction, OutputType, ResourceInfo, host_function
+from .host import Context, OutputType, ResourceInfo, host_function
 from .index import DTYPES, MAXIMUM_RANK, FunctionInfo
 from .tensors import Array, storage_dtype
 
@@ -104,7 +104,6 @@ class _HostOp:
 
     def __init__(self, record: HostRecord) -> None:
         self._record = record
-        self._function: HostFunction | None = None
         self._operands = len(record.inputs)
         self._results = len(record.outputs)
         self._sizes = sum(rank for _, rank in (*record.inputs, *record.outputs))
@@ -119,15 +118,14 @@ class _HostOp:
         places = outputs[: self._results]
         if self._key != (sizes, operands, places):
             self._bind(sizes, operands, places)
-        assert self._function is not None, "it is bound"
-        results = self._function(context, self._record.attributes, self._given, self._types)
-        for place, result in zip(self._places, results, strict=True):
+        function = host_function(self._record.kind)
+        results = function(context, self._record.attributes, self._given, self._types)
+        for i, (place, result) in enumerate(zip(self._places, results, strict=True)):
             if (result.dtype, result.shape) != (place.dtype, place.shape):
-                raise self._wrong(result, place)
+                raise self._wrong(result, self._types[i])
             place[...] = result
 
     def _bind(self, sizes: list[int], operands: list[int], places: list[int]) -> None:
-        self._function = host_function(self._record.kind)
         rest = iter(sizes)
         kinds = [
             OutputType(dtype, tuple(islice(rest, rank)))
@@ -141,8 +139,8 @@ class _HostOp:
         self._types = kinds[self._operands :]
         self._key = (sizes, operands, places)
 
-    def _wrong(self, result: Array, place: Array) -> RunError:
-        found, wanted = (f"{a.dtype}{list(a.shape)}" for a in (result, place))
+    def _wrong(self, result: Array, kind: OutputType) -> RunError:
+        found, wanted = (f"{a.dtype}{list(a.shape)}" for a in (result, kind))
         return RunError(f"{self._record.kind} gave {found}, not {wanted}")
 
 

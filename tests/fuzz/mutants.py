@@ -1,6 +1,7 @@
 """What must hold of a mutated module: it is refused clearly, or compiled code means what it means.
 
-The meaning is that of the interpreter, on inputs drawn from the mutant's number. What takes too
+The meaning is that of the interpreter, on inputs drawn from the mutant's number, which calls of
+`mutants_runs.py` are given. What takes too
 much to interpret is compiled only.
 """
 
@@ -17,13 +18,14 @@ import numpy as np
 
 from tests.farm import Outcome
 from tests.fuzz import data
+from tests.fuzz.mutants_runs import TooLarge, check_calls, functions_of, spelt
+from tests.fuzz.tolerance import decomposed
 from tfc.interpret import Run, bind_symbols
-from tfc.ir.core import Function, Module, Op, Value
+from tfc.ir.core import Function, Module, Op
 from tfc.ir.errors import TfcError, UnsupportedError
 from tfc.ir.expr import Expr, as_expr
 from tfc.ir.types import TensorType, dtype_of
 from tfc.ir.verifier import verify
-from tfc.ops.control import Fusion
 from tfc.passes.base import PassContext
 from tfc.passes.tile.bound_accesses import BoundAccesses
 
@@ -32,10 +34,6 @@ Array = np.ndarray[Any, Any]
 LARGEST = 300_000  # elements of a value that is interpreted
 MOST_WORK = 20_000_000  # multiply-adds of an op that is interpreted
 MOST_PROGRAMS = 300  # of a kernel that is interpreted
-
-
-class TooLarge(Exception):
-    """The mutant asks for more than a test should compute."""
 
 
 # ---- compiling in this process, which costs less than starting others
@@ -112,12 +110,10 @@ def check_size(module: Module, function: Function, inputs: Mapping[str, Array]) 
 
 def _check_size(module: Module, function: Function, inputs: Mapping[str, Array]) -> None:
     """The same of composites, spelt out too."""
-    from tests.fuzz.tolerance import decomposed
-
     check_size(module, function, inputs)
     if not module.kernels:
-        spelt, _ = decomposed(inlined(module))
-        check_size(spelt, spelt.functions[function.name], inputs)
+        whole, _ = decomposed(spelt(module))
+        check_size(whole, whole.functions[function.name], inputs)
 
 
 def _trips(block: Any, sizes: Mapping[str, int]) -> int:
@@ -165,33 +161,12 @@ def _work(op: Op, shapes: list[tuple[int, ...]]) -> int:
 
 
 def difference(
-    module: Module, function: Function, inputs: dict[str, Array], wanted: Any, found: Any
+    module: Module, function: Function, inputs: Mapping[str, Array], wanted: Any, found: Any
 ) -> str:
-    """Where outputs are wrong, in words; empty where they are right."""
-    from tests.fuzz.tolerance import Oracle
-
-    if module.kernels:
-        others = [_Moved.outputs(module, function, inputs, seed) for seed in range(12)]
-        texts = (f"{n}{loosely(a, found[n], [o[n] for o in others])}" for n, a in wanted.items())
-    else:
-        oracle = Oracle(inlined(module), inputs, wanted)
-        texts = (f"{n}{oracle.difference(n, found[n], wide=True)}" for n in wanted)
-    return next((text for text, name in zip(texts, wanted, strict=True) if text != name), "")
-
-
-def inlined(module: Module) -> Module:
-    """A copy in which the ops of groups stand in the function itself."""
-    from tfc.driver import clone_module
-
-    copy = clone_module(module)
-    for op in list(copy.main.body):
-        if isinstance(op, Fusion):
-            mapping: dict[Value, Value] = dict(zip(op.do.args, op.inputs, strict=True))
-            for inner in op.do:
-                if not inner.terminator:
-                    copy.main.body.insert(inner.clone(mapping), op)
-            op.replace([mapping[v] for v in op.do.terminator.inputs])
-    return copy
+    """Where outputs of kernels are wrong, in words; empty where they are right."""
+    others = [_Moved.outputs(module, function, inputs, seed) for seed in range(12)]
+    texts = ((n, loosely(a, found[n], [o[n] for o in others])) for n, a in wanted.items())
+    return next((f"{name}{text}" for name, text in texts if text), "")
 
 
 class _Moved(Run):
@@ -291,25 +266,37 @@ def _compile(path: Path, bundle: Path, level: int) -> None:
 
 
 def _check_runs(name: str, module: Module, bundle: Path, random: Random) -> Outcome:
+    """Makes two rows of calls: of the module's functions, each row on a new state."""
     from tfc.runtime import load
 
     with load(bundle, threads=1, check="all") as loaded:
-        main = module.main
-        code = loaded.functions[main.name]
-        verdicts = [_check_run(module, main, code, random) for _ in range(2)]
+        verdicts = [_check_row(module, loaded, random) for _ in range(2)]
     wrong = [message for verdict, message in verdicts if verdict == "wrong"]
     return Outcome(name, "wrong", wrong[0]) if wrong else Outcome(name, *verdicts[0])
 
 
-def _check_run(module: Module, function: Function, code: Any, random: Random) -> tuple[str, str]:
+def _check_row(module: Module, bundle: Any, random: Random) -> tuple[str, str]:
+    inputs: dict[str, dict[str, Array]] = {}
+    try:
+        for name in functions_of(module):
+            function = module.functions[name]
+            inputs[name] = draw_inputs(module, function, random)
+            _check_size(module, function, inputs[name])
+        if not module.kernels:
+            return check_calls(module, bundle, inputs)
+    except TooLarge as error:
+        return "large", str(error)
+    verdicts = [_check_run(module, module.functions[n], bundle, a) for n, a in inputs.items()]
+    return next((v for v in verdicts if v[0] == "wrong"), verdicts[0])
+
+
+def _check_run(
+    module: Module, function: Function, bundle: Any, inputs: Mapping[str, Array]
+) -> tuple[str, str]:
+    """Of a function with kernels."""
     from tfc.interpret import interpret
     from tfc.runtime.errors import InputError, RunError
 
-    try:
-        inputs = draw_inputs(module, function, random)
-        _check_size(module, function, inputs)
-    except TooLarge as error:
-        return "large", str(error)
     stopped = ""
     wanted: dict[str, Array] = {}
     try:
@@ -317,7 +304,7 @@ def _check_run(module: Module, function: Function, code: Any, random: Random) ->
     except TfcError as error:
         stopped = str(error)
     try:
-        found = code.run(inputs)
+        found = bundle.functions[function.name].run(inputs)
     except (InputError, RunError) as error:
         same = bool(stopped)
         return ("stopped", stopped) if same else ("wrong", f"it stops: {error}")

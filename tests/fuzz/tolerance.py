@@ -237,7 +237,7 @@ def decomposed(module: Module) -> tuple[Module, set[Op]]:
     decompose, context = find_pass("decompose")(), PassContext()
     decompose.run(copy, context)
     casts: set[Op] = set()
-    for op in copy.main.body:
+    for op in [op for function in copy.functions.values() for op in function.body]:
         if isinstance(op, Attention):
             (result,) = op.decompose(Builder.before_op(op))
             if isinstance(result.producer, Cast):

@@ -100,6 +100,44 @@ def test_a_bundle_adds_in_order_and_refuses_what_is_out_of_range(tmp_path: Path)
         bundle(x, np.full((40, 1), 4), u)
 
 
+EMPTY = [
+    ('scatter_nd(%x, %i, %u) {reduction = "min"}', "BxS", "Nx1", "NxS", (0, 3)),
+    ("scatter_nd(%x, %i, %u)", "BxS", "Nx1", "NxS", (4, 0)),
+    ("scatter_nd(%x, %i, %u)", "0x4", "Nx2", "N", (0, 4)),
+    ('scatter_elements(%x, %i, %u) {reduction = "add"}', "BxS", "NxS", "NxS", (0, 3)),
+    ("scatter_elements(%x, %i, %u)", "0", "N", "N", (0,)),
+]
+
+
+@pytest.mark.parametrize("case", EMPTY)
+def test_an_empty_result_has_no_index_in_range(case: Any, tmp_path: Path) -> None:
+    """A bundle looks at the indices though it writes nothing; with none of them all is well."""
+    op, dims, places, given, shape = case
+    text = f"""
+    func @main(%x: tensor<{dims}xf32>, %i: tensor<{places}xi64>, %u: tensor<{given}xf32>)
+      -> (%y: tensor<{dims}xf32>) {{
+      %y = {op} : tensor<{dims}xf32>
+      return %y
+    }}"""
+    (tmp_path / "model.tfc").write_text(text)
+    tfc.compile(tmp_path / "model.tfc", tmp_path / "model.tfb")
+    module, bundle = parse_module(text), tfc.load(tmp_path / "model.tfb")
+    for count in (0, 2):
+        sizes = {"N": count, "B": shape[0], "S": shape[-1]}
+        i, u = (
+            np.full([sizes[d] if d in sizes else int(d) for d in kind.split("x")], value)
+            for kind, value in ((places, 9), (given, np.float32(1)))
+        )
+        inputs = {"x": np.zeros(shape, np.float32), "i": i, "u": u}
+        if count:
+            with pytest.raises(TfcError, match="index 9 is out of range"):
+                interpret(module, inputs)
+            with pytest.raises(tfc.RunError, match="out of range"):
+                bundle.run(inputs)
+        else:
+            assert bundle.run(inputs)["y"].shape == interpret(module, inputs)["y"].shape == shape
+
+
 def test_out_of_range() -> None:
     x, u = np.zeros(3, np.float32), np.zeros(1, np.float32)
     op = make(ScatterNd, x, np.array([[3]]), u)

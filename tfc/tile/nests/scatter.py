@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tfc.ir.core import Block, Kernel, Value
-from tfc.ir.expr import Dim, Expr
+from tfc.ir.expr import Dim, Expr, as_expr
 from tfc.tile.build import C
 from tfc.tile.nest import Index, Nest
 from tfc.tile.nests.runs import split_extent
@@ -42,7 +42,8 @@ def scatter(
     nest.tile(1, cols)
     for i, n in enumerate(shape):
         size = cols if i == len(shape) - 1 else 1
-        program = nest.over_grid(split_extent(n, size))
+        # Where the output is empty one program looks all the same: an index may be out of range.
+        program = nest.over_grid(as_expr(split_extent(n, size)).max(1))
         nest.place(**{f"y{i}": program * size + (C if size > 1 else 0)})
 
     def step(i: Expr, total: Value) -> list[Value]:

@@ -17,6 +17,7 @@ from tfc import driver
 from tfc.interpret import interpret
 from tfc.ir.core import Module
 from tfc.ir.errors import TfcError, UnsupportedError
+from tfc.ir.verifier import verify
 from tfc.passes.base import PassContext
 from tfc.passes.graph.partition import Partition
 from tfc.runtime import Bundle, load
@@ -278,3 +279,29 @@ def test_an_interrupt_ends_all_parts() -> None:
         run_partitions([quick, slow], context)
     assert ended.is_set()
     assert run_partitions([lambda c: [], lambda c: []], Context(State())) == []
+
+
+MEETING = """module {
+  func @main(%x: tensor<4xf32>) -> (%y: tensor<TYPE>) {
+    %y = partitioned_call(%x) {parts = [@left, @right]} : tensor<TYPE>
+    return %y
+  }
+  func @left(%x: tensor<4xf32>) {
+    ^sent: send(%x) {key = "x"}
+    return after(^sent)
+  }
+  func @right(%x: tensor<4xf32>) -> (%y: tensor<TYPE>) {
+    %y = recv() {key = "x"} : tensor<TYPE>
+    return %y
+  }
+}"""
+
+
+@pytest.mark.parametrize("kind", ["4xi32", "4xf64", "5xf32", "2x2xf32", "f32"])
+def test_what_is_received_is_of_the_type_that_is_sent(kind: str) -> None:
+    """The verifier refuses other types; where none looked, the receiver does."""
+    module = parse_module(MEETING.replace("TYPE", kind))
+    with pytest.raises(TfcError, match="C4: 'x' is sent as tensor<4xf32>, and received as"):
+        verify(module)
+    with pytest.raises(TfcError, match=r"recv: the tensor 'x' arrived as float32\[4\], not"):
+        interpret(module, {"x": np.zeros(4, np.float32)})

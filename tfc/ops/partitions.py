@@ -6,6 +6,7 @@ from typing import Any
 
 from tfc.ir.core import (
     Effect,
+    Function,
     Module,
     SymbolRef,
     Value,
@@ -106,6 +107,7 @@ class PartitionedCall(HostOp, name="partitioned_call"):
     C1: `parts` names functions of the module that hold no partitioned calls themselves.
     C2: each part takes inputs of the types of the operands.
     C3: the results are of the types of the parts' results.
+    C4: what a part receives is of the type of what is sent under its key.
 
     ```mlir
     func @main(%x: tensor<Sxf32>) -> (%y: tensor<Sxf32>, %z: tensor<Sxf32>) {
@@ -154,3 +156,22 @@ class PartitionedCall(HostOp, name="partitioned_call"):
         texts = [", ".join(map(str, types)) or "nothing" for types in (found, results)]
         text = f"the results are {texts[0]}, those of the parts {texts[1]}"
         self.require(found == results, "C3", text)
+        self._check_channels([module.functions[part.name] for part in self.parts])
+
+    def _check_channels(self, parts: list[Function]) -> None:
+        """C4."""
+        ops = [op for part in parts for op in part.body.walk()]
+        sent = {op.key: op.value.tensor for op in ops if isinstance(op, Send)}
+        for op in ops:
+            if isinstance(op, Recv) and op.key in sent:
+                given, wanted = sent[op.key], op.output.tensor
+                text = f"{op.key!r} is sent as {given}, and received as {wanted}"
+                self.require(_may_be(given, wanted), "C4", text)
+
+
+def _may_be(a: TensorType, b: TensorType) -> bool:
+    """Whether two types may be one, once symbols of their dimensions have values."""
+    if a.dtype != b.dtype or a.rank != b.rank:
+        return False
+    pairs = zip(a.shape, b.shape, strict=True)
+    return all(m == n for m, n in pairs if isinstance(m, int) and isinstance(n, int))

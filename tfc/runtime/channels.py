@@ -14,7 +14,7 @@ import numpy as np
 
 from .errors import CancelledError, RunError
 from .host import LOOK_SECONDS, Context, OutputType, host_op
-from .tensors import Array
+from .tensors import Array, storage_dtype
 
 
 class Rendezvous(Protocol):
@@ -118,7 +118,8 @@ def recv(
 ) -> list[Array]:
     """Waits for the tensor of `key`, which must be of the type of the result."""
     array = _of_call(context).receive(attributes["key"], context)
-    if array.shape != types[0].shape:
-        key = attributes["key"]
-        raise RunError(f"the tensor {key!r} arrived as {array.shape}, not {types[0].shape}")
+    wanted = storage_dtype(types[0].dtype), types[0].shape
+    if (array.dtype, array.shape) != wanted:
+        texts = [f"{dtype}{list(shape)}" for dtype, shape in ((array.dtype, array.shape), wanted)]
+        raise RunError(f"the tensor {attributes['key']!r} arrived as {texts[0]}, not {texts[1]}")
     return [array]

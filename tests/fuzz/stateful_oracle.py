@@ -10,7 +10,7 @@ place, outputs and variables are the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -46,9 +46,10 @@ from tfc.ir.errors import TfcError
 from tfc.ops.base import GraphOp, static
 from tfc.ops.indexing import Indexing
 from tfc.ops.state import Read
-from tfc.ops.stateful import HostOp, StatefulOp
+from tfc.ops.stateful import HostOp, StatefulOp, bits_of
 from tfc.passes.manager import PassManager, parse_pipeline
 from tfc.runtime.errors import InputError, RunError, StateError
+from tfc.runtime.host import Context
 from tfc.runtime.state import State
 
 Array = np.ndarray[Any, Any]
@@ -95,6 +96,7 @@ class NoisyCall(ForgivingRun, NoisyRun):
         self.state = self.context.state = state
         self.fill = np.random.default_rng(seed)
         self.error = ""
+        self.noise = seed, *noise
 
     def results(self, op: GraphOp) -> list[Array]:
         return Run.results(self, op) if isinstance(op, StatefulOp) else super().results(op)
@@ -105,6 +107,23 @@ class NoisyCall(ForgivingRun, NoisyRun):
             kinds = [v.tensor.dtype.numpy for v in op.inputs]
             return super().computed(op, [a.astype(k) for a, k in zip(given, kinds, strict=True)])
         return super().computed(op, arrays)
+
+    def call_function(self, name: str, arrays: Sequence[Array], context: Context) -> list[Array]:
+        """A part runs with noise too, of its own: it has a thread of its own."""
+        function = self.module.functions[name]
+        seed = self.noise[0] + 2 * list(self.module.functions).index(name)
+        pairs = zip(function.body.args, arrays, strict=True)
+        given = [a.view(arg.tensor.dtype.numpy) for arg, a in pairs]
+        symbols = bind_symbols(self.module, function, given)
+        run = NoisyCall(self.module, symbols, self.state, seed, *self.noise[1:])
+        run.context = replace(context, call=run.call_function)
+        given = [held(a, self.wide) for a in given]
+        run.values.update(zip(function.body.args, given, strict=True))
+        with np.errstate(all="ignore"):
+            found = run.block(function.body)
+        self.error = self.error or run.error
+        kinds = [v.tensor.dtype.numpy for v in function.body.terminator.inputs]
+        return [bits_of(a.astype(k)) for a, k in zip(found, kinds, strict=True)]
 
 
 def outcome_of(run: Callable[[], Arrays], state: State) -> Outcome:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tests.fuzz.graphs import Graph, Made
-from tfc.ir.core import OPS
+from tfc.ir.core import OPS, Effect
 
 Maker = Callable[[Graph, str], Made]
 
@@ -43,8 +43,9 @@ def makes(*names: str, weight: float = 1.0) -> Register:
 
 
 GRADIENTS = {"gradients", "conv_input_gradient", "conv_weight_gradient", "max_pool_gradient"}
-NOT_DRAWN = {"return", "yield", "fusion", "launch", "constant", *GRADIENTS}
-"""What graphs get otherwise, and what only passes make."""
+LOOPS = {"while", "scan", "no_op"}
+NOT_DRAWN = {"return", "yield", "fusion", "launch", "constant", *GRADIENTS, *LOOPS}
+"""What graphs get otherwise, what only passes make, what graphs with state draw (`stateful`)."""
 
 
 def draw_op(graph: Graph) -> None:
@@ -70,5 +71,11 @@ def forgotten() -> set[str]:
     import tests.fuzz.makers_windows  # noqa: F401
     import tfc.ops  # noqa: F401
 
-    graph_ops = {name for name, kind in OPS.items() if kind.level != "tile"}
+    graph_ops = {
+        name
+        for name, kind in OPS.items()
+        if kind.level != "tile"
+        and kind.effects is Effect.NONE
+        and kind.__module__ not in ("tfc.ops.dataflow", "tfc.ops.partitions")
+    }
     return graph_ops - set(MADE) - NOT_DRAWN

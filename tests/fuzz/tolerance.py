@@ -159,7 +159,7 @@ class NoisyRun(Run):
         """What adding up in another order, or by fused operations, may change."""
         bare = evaluated(op, self.symbols)
         # In float64, so that what overflows on the way is seen.
-        sizes = [np.abs(a.astype(np.float64)) for a in arrays]
+        sizes = [a if a.dtype.kind in "iu" else np.abs(a.astype(np.float64)) for a in arrays]
         finite = [np.where(np.isfinite(a), a, 0) for a in sizes]
         size = np.asarray(_widened(bare, finite))
         terms = _terms(op, arrays, moved)

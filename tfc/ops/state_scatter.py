@@ -30,13 +30,14 @@ class ScatterChange(VariableOp, Composite):
     applied in order. `REDUCTION` is that of `scatter_nd`.
     """
 
+    variable: Any = attribute("symbol")
+    indices: Value = operand()
+    updates: Value = operand()
+    type: TensorType = result_type()
+    output: Value = result()
     effects = Effect.READ | Effect.WRITE
     gradient_needs = "take gradients of what is read of the variable, not of its updates"
     REDUCTION: ClassVar[str] = "none"
-    variable: Any
-    indices: Value
-    updates: Value
-    output: Value
 
     def verify(self) -> None:
         self.check_dtype(self.indices, INDICES, "C2", "the indices")
@@ -114,12 +115,6 @@ class ScatterUpdate(ScatterChange, name="scatter_update"):
     ```
     """
 
-    variable: Any = attribute("symbol")
-    indices: Value = operand()
-    updates: Value = operand()
-    type: TensorType = result_type()
-    output: Value = result()
-
 
 class ScatterAdd(ScatterArithmetic, name="scatter_add"):
     """Adds to slices of a variable at indices; the result is its new value.
@@ -142,11 +137,6 @@ class ScatterAdd(ScatterArithmetic, name="scatter_add"):
     """
 
     REDUCTION = "add"
-    variable: Any = attribute("symbol")
-    indices: Value = operand()
-    updates: Value = operand()
-    type: TensorType = result_type()
-    output: Value = result()
 
     def function(self) -> np.ufunc:
         return np.add
@@ -173,11 +163,6 @@ class ScatterSub(ScatterArithmetic, name="scatter_sub"):
     """
 
     REDUCTION = "add"
-    variable: Any = attribute("symbol")
-    indices: Value = operand()
-    updates: Value = operand()
-    type: TensorType = result_type()
-    output: Value = result()
 
     def function(self) -> np.ufunc:
         return np.subtract
@@ -210,11 +195,6 @@ class ScatterMin(ScatterArithmetic, name="scatter_min"):
     """
 
     REDUCTION = "min"
-    variable: Any = attribute("symbol")
-    indices: Value = operand()
-    updates: Value = operand()
-    type: TensorType = result_type()
-    output: Value = result()
 
     def function(self) -> np.ufunc:
         return np.minimum
@@ -241,11 +221,6 @@ class ScatterMax(ScatterArithmetic, name="scatter_max"):
     """
 
     REDUCTION = "max"
-    variable: Any = attribute("symbol")
-    indices: Value = operand()
-    updates: Value = operand()
-    type: TensorType = result_type()
-    output: Value = result()
 
     def function(self) -> np.ufunc:
         return np.maximum
